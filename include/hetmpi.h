@@ -1,0 +1,240 @@
+/*
+ * hetmpi: collectives for MPI jobs whose ranks sit on GPUs of different vendors.
+ *
+ * The calls are MPI's own, MPI_ replaced by hetmpi_, on the application's own communicators; buffers may lie in host
+ * memory or in the memory of the device that this copy of the library was built for. What is not said here is as in
+ * the MPI standard (4.0): arguments, MPI_IN_PLACE, completion, error handlers, thread levels.
+ *
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef HETMPI_H
+#define HETMPI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <mpi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HETMPI_VERSION_MAJOR 0
+#define HETMPI_VERSION_MINOR 1
+#define HETMPI_VERSION_PATCH 0
+
+/*
+ * Errors
+ *
+ * Every call returns HETMPI_SUCCESS or one of these. An error that belongs to a communicator also goes through its MPI
+ * error handler: with MPI's default, MPI_ERRORS_ARE_FATAL, the program stops with the message; with MPI_ERRORS_RETURN
+ * (or a handler that returns) the call returns the code. The handler gets an MPI error code of hetmpi's own, for which
+ * MPI_Error_string gives the message. Wrong arguments are found before anything is changed.
+ *
+ * Nonblocking and persistent calls report what is found later from hetmpi_wait and its kin; on_stream calls from
+ * hetmpi_comm_error and from the next call on that communicator.
+ */
+enum hetmpi_error {
+    HETMPI_SUCCESS = 0,
+    HETMPI_ERR_ARG,          /* an argument is wrong in a way that no other code names */
+    HETMPI_ERR_TYPE,         /* data type not supported */
+    HETMPI_ERR_OP,           /* operation not supported, or not for this type */
+    HETMPI_ERR_COUNT,        /* count out of range */
+    HETMPI_ERR_ROOT,         /* root is not a rank of the communicator */
+    HETMPI_ERR_RANK,         /* peer is not a rank of the communicator */
+    HETMPI_ERR_TAG,          /* tag out of range */
+    HETMPI_ERR_BUFFER,       /* NULL buffer with data, or overlapping buffers */
+    HETMPI_ERR_MISMATCH,     /* the ranks called different things; the communicator stays usable */
+    HETMPI_ERR_TIMEOUT,      /* nothing happened for the time set; the communicator is unusable */
+    HETMPI_ERR_PEER,         /* a rank of the communicator died; the communicator is unusable */
+    HETMPI_ERR_DEVICE,       /* the device runtime failed, or there is no device */
+    HETMPI_ERR_MPI,          /* a call of the MPI library failed */
+    HETMPI_ERR_MEMORY,       /* out of memory */
+    HETMPI_ERR_CONFIG,       /* a setting is unknown, wrong, or differs between ranks */
+    HETMPI_ERR_UNSUPPORTED,  /* right, but not possible here */
+    HETMPI_ERR_STATE,        /* call out of order (MPI not initialised, request active, ...) */
+    HETMPI_ERR_ABORTED,      /* hetmpi_comm_abort was called */
+    HETMPI_ERR_TRUNCATE,     /* message longer than the receive buffer */
+    HETMPI_ERR_INTERNAL,     /* a fault of hetmpi itself: please report */
+    HETMPI_ERR_LAST
+};
+
+/* A constant text for a code ("invalid count"); never NULL. Thread-safe. */
+const char *hetmpi_error_string(int code);
+/* This thread's last error message, with the facts (rank, call, values, what to do); "" if there was none. Valid until
+ * the thread's next hetmpi call. */
+const char *hetmpi_last_error(void);
+
+/*
+ * Data types and operations
+ *
+ * Types are MPI_Datatypes: the predefined C and fixed-width integer types, MPI_FLOAT, MPI_DOUBLE, MPI_C_FLOAT_COMPLEX,
+ * MPI_C_DOUBLE_COMPLEX, MPI_C_BOOL, MPI_BYTE, MPI_AINT, MPI_OFFSET, MPI_COUNT, the Fortran names of the same formats,
+ * and the types below, which MPI lacks. Everything else (derived types, MPI_LONG_DOUBLE, pairs) is HETMPI_ERR_TYPE.
+ *
+ *   type                         SUM PROD | MIN MAX | AVG | BAND BOR BXOR | LAND LOR LXOR
+ *   signed, unsigned integers     yes       yes      yes    yes             yes
+ *   fp16 bf16 fp8, float, double  yes       yes      yes    -               -
+ *   complex                       yes       -        yes    -               -
+ *   MPI_C_BOOL                    -         -        -      -               yes
+ *   MPI_BYTE                      -         -        -      yes             -
+ *   MPI_CHAR, MPI_WCHAR           moved, never reduced
+ * Every other pair, and user-defined operations, are HETMPI_ERR_OP.
+ *
+ * Arithmetic. Integers wrap (two's complement). fp16, bf16 and fp8 are accumulated in fp32 inside an island and rounded
+ * once, to nearest even; between islands partial results travel in the element's type, or as fp32 with the setting
+ * WIRE_PRECISION=exact. MIN and MAX propagate NaN whatever rank holds it, and order -0 below +0. AVG is the sum, then
+ * one division by the number of ranks; integers truncate toward zero. NaN results are one quiet NaN per format. Every
+ * rank gets the same bits, and the same call with the same settings gives them again.
+ *
+ * The HETMPI_ types are expressions of type MPI_Datatype, HETMPI_AVG one of type MPI_Op: handles made on first use
+ * (after MPI_Init; thread-safe), owned by hetmpi, freed in MPI_Finalize. The types can be used in MPI's own calls that
+ * move data; HETMPI_AVG only in hetmpi's.
+ */
+enum hetmpi_own_type {
+    HETMPI_OWN_FLOAT16, HETMPI_OWN_BFLOAT16, HETMPI_OWN_FLOAT8_E4M3, HETMPI_OWN_FLOAT8_E5M2,
+    HETMPI_OWN_FLOAT8_E4M3_FNUZ, HETMPI_OWN_FLOAT8_E5M2_FNUZ
+};
+MPI_Datatype hetmpi_own_datatype(enum hetmpi_own_type type);
+MPI_Op hetmpi_own_op_avg(void);
+#define HETMPI_FLOAT16 (hetmpi_own_datatype(HETMPI_OWN_FLOAT16))
+#define HETMPI_BFLOAT16 (hetmpi_own_datatype(HETMPI_OWN_BFLOAT16))
+#define HETMPI_FLOAT8_E4M3 (hetmpi_own_datatype(HETMPI_OWN_FLOAT8_E4M3))
+#define HETMPI_FLOAT8_E5M2 (hetmpi_own_datatype(HETMPI_OWN_FLOAT8_E5M2))
+#define HETMPI_FLOAT8_E4M3_FNUZ (hetmpi_own_datatype(HETMPI_OWN_FLOAT8_E4M3_FNUZ))
+#define HETMPI_FLOAT8_E5M2_FNUZ (hetmpi_own_datatype(HETMPI_OWN_FLOAT8_E5M2_FNUZ))
+#define HETMPI_AVG (hetmpi_own_op_avg())
+
+/* Bytes of one element of a supported type; HETMPI_ERR_TYPE otherwise. */
+int hetmpi_type_size(MPI_Datatype type, size_t *bytes);
+
+/*
+ * Requests and streams
+ *
+ * A request belongs to the caller until hetmpi_wait or its kin completed it (then it is HETMPI_REQUEST_NULL) or
+ * hetmpi_request_free. One request must not be used by two threads at once.
+ */
+typedef struct hetmpi_request *hetmpi_request_t;
+#define HETMPI_REQUEST_NULL ((hetmpi_request_t)0)
+typedef void *hetmpi_stream_t; /* cudaStream_t, hipStream_t, or from hetmpi_stream_create; NULL: the default stream */
+
+/*
+ * Collectives
+ *
+ * Each X has four forms:
+ *   hetmpi_X            blocking
+ *   hetmpi_iX           nonblocking; completes in hetmpi_wait, hetmpi_test, ...
+ *   hetmpi_X_on_stream  ordered after earlier and before later work of the stream; returns without waiting. Needs a
+ *                       progress thread (see the setting PROGRESS), else HETMPI_ERR_UNSUPPORTED
+ *   hetmpi_X_init       persistent: hetmpi_start, wait, start again; collective, in the same order on all ranks
+ *
+ * All ranks of a communicator must make its collective calls in the same order, with matching count, type, op and
+ * root; ranks that disagree all get HETMPI_ERR_MISMATCH, no receive buffer is written, and the communicator stays
+ * usable. The first call on a communicator sets it up. Intercommunicators are HETMPI_ERR_ARG.
+ *
+ * Blocking and nonblocking calls read the buffers from when they are called: device work that writes them must have
+ * finished (synchronise its stream first, or use the on_stream form). The buffers stay the caller's and must not be
+ * freed or written before completion. Counts are in elements, of any size; zero is legal, with NULL buffers too, and
+ * still takes part in the order of calls. Buffers that overlap other than in place (MPI_IN_PLACE, or the same pointer
+ * where noted) are HETMPI_ERR_BUFFER. Different communicators may be used from different threads at once when MPI was
+ * initialised with MPI_THREAD_MULTIPLE.
+ */
+#define HETMPI_ARGS_(...) __VA_ARGS__
+#define HETMPI_DECLARE_(name, args)                                                                 \
+    int hetmpi_##name(HETMPI_ARGS_ args, MPI_Comm comm);                                            \
+    int hetmpi_i##name(HETMPI_ARGS_ args, MPI_Comm comm, hetmpi_request_t *request);                \
+    int hetmpi_##name##_on_stream(HETMPI_ARGS_ args, MPI_Comm comm, hetmpi_stream_t stream);        \
+    int hetmpi_##name##_init(HETMPI_ARGS_ args, MPI_Comm comm, MPI_Info info, hetmpi_request_t *request);
+
+/* The reduction of all ranks' `count` elements, on every rank. In place: sendbuf MPI_IN_PLACE, or equal to recvbuf. */
+HETMPI_DECLARE_(allreduce, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op))
+/* The same on `root` alone; recvbuf means something there only. In place at the root: MPI_IN_PLACE or equal pointers. */
+HETMPI_DECLARE_(reduce, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op, int root))
+/* root's buffer, on every rank. */
+HETMPI_DECLARE_(bcast, (void *buffer, size_t count, MPI_Datatype type, int root))
+/* Rank r's sendcount elements as block r of everybody's recvbuf. sendcount and sendtype must be recvcount and recvtype.
+ * In place: sendbuf MPI_IN_PLACE, or this rank's block of recvbuf. */
+HETMPI_DECLARE_(allgather, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
+                            size_t recvcount, MPI_Datatype recvtype))
+/* Block r (recvcount elements) of the reduction over all ranks, on rank r. In place: sendbuf MPI_IN_PLACE (input in
+ * recvbuf, result in its first block; the rest of recvbuf is left as it was), or recvbuf this rank's block of sendbuf. */
+HETMPI_DECLARE_(reduce_scatter_block, (const void *sendbuf, void *recvbuf, size_t recvcount, MPI_Datatype type,
+                                       MPI_Op op))
+
+/* Returns when all ranks have entered it. */
+int hetmpi_barrier(MPI_Comm comm);
+int hetmpi_ibarrier(MPI_Comm comm, hetmpi_request_t *request);
+int hetmpi_barrier_on_stream(MPI_Comm comm, hetmpi_stream_t stream);
+int hetmpi_barrier_init(MPI_Comm comm, MPI_Info info, hetmpi_request_t *request);
+
+/*
+ * Completion: as in MPI. A status gets source and tag MPI_UNDEFINED-like values for collectives, the error code in
+ * MPI_ERROR, and the number of bytes received for MPI_Get_count. MPI_STATUS_IGNORE and MPI_STATUSES_IGNORE are fine.
+ * The return value is the request's error. HETMPI_REQUEST_NULL and inactive persistent requests complete at once.
+ */
+int hetmpi_wait(hetmpi_request_t *request, MPI_Status *status);
+int hetmpi_test(hetmpi_request_t *request, int *flag, MPI_Status *status);
+int hetmpi_waitall(int n, hetmpi_request_t requests[], MPI_Status statuses[]);
+int hetmpi_testall(int n, hetmpi_request_t requests[], int *flag, MPI_Status statuses[]);
+/* *index is MPI_UNDEFINED when no request is active. */
+int hetmpi_waitany(int n, hetmpi_request_t requests[], int *index, MPI_Status *status);
+int hetmpi_start(hetmpi_request_t *request);               /* HETMPI_ERR_STATE if it is active or not persistent */
+int hetmpi_startall(int n, hetmpi_request_t requests[]);
+/* Frees a persistent request (an active one completes first in the background) or gives up the handle of another. */
+int hetmpi_request_free(hetmpi_request_t *request);
+
+/*
+ * Communicators
+ */
+typedef struct hetmpi_comm_info {
+    int ranks, rank;
+    int nodes, node;
+    int islands, island;            /* numbered by their lowest rank */
+    int island_ranks, island_rank;
+    int device;                     /* -1: none */
+    int rails;                      /* links that carry this rank's traffic to other islands; 0 with one island */
+    char vendor[16];                /* "cpu", "nvidia", "amd" */
+    char provider[16];              /* inside this rank's island: "shm", "ipc", "mpi"; "none" for an island of one */
+    char wire[16];                  /* to the other islands: "shm", "mpi", "shm+mpi"; "none" with one island */
+} hetmpi_comm_info_t;
+
+/* Collective over comm, optional: sets comm up now, with settings for it (info keys are the settings' names in lower
+ * case: "timeout", "wire", "chunk", ...; MPI_INFO_NULL: none). Attaching again with no info does nothing; with info it is
+ * HETMPI_ERR_STATE. */
+int hetmpi_comm_attach(MPI_Comm comm, MPI_Info info);
+/* Collective: finishes what is pending and frees what hetmpi holds for comm (MPI_Comm_free does it as well). */
+int hetmpi_comm_detach(MPI_Comm comm);
+/* Sets comm up if need be (then collective). */
+int hetmpi_comm_info(MPI_Comm comm, hetmpi_comm_info_t *info);
+/* Any thread, any rank: all pending and later calls on comm end with HETMPI_ERR_ABORTED, on every rank of this node at
+ * once, elsewhere when they next hear of this rank. */
+int hetmpi_comm_abort(MPI_Comm comm);
+/* The error that ended comm's use (of an on_stream call, say); HETMPI_SUCCESS if there is none. Never collective. */
+int hetmpi_comm_error(MPI_Comm comm, int *error);
+
+/*
+ * Memory and streams: the same on every backend, so that one program text runs on all. Before MPI_Init too.
+ */
+typedef enum { HETMPI_MEM_HOST, HETMPI_MEM_DEVICE } hetmpi_mem_t; /* pinned host memory; memory of this rank's device */
+
+int hetmpi_malloc(size_t bytes, hetmpi_mem_t where, void **ptr);  /* bytes 0: *ptr NULL. HOST where there is no device */
+int hetmpi_free(void *ptr);                                       /* NULL is fine */
+int hetmpi_memcpy(void *dst, const void *src, size_t bytes);      /* blocking; any two places; no overlap */
+int hetmpi_memset(void *dst, int byte, size_t bytes);             /* blocking */
+int hetmpi_stream_create(hetmpi_stream_t *stream);
+int hetmpi_stream_destroy(hetmpi_stream_t stream);                /* finishes its work first */
+int hetmpi_stream_synchronize(hetmpi_stream_t stream);
+/* Optional: registers host memory now, which otherwise happens at its first use. */
+int hetmpi_register(void *ptr, size_t bytes);
+int hetmpi_deregister(void *ptr);
+
+/*
+ * Information
+ */
+const char *hetmpi_version(void);      /* "0.1.0" */
+const char *hetmpi_build_info(void);   /* one line: backend, wires, providers, MPI, compiler */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,121 @@
+/*
+ * What hetmpi knows of a communicator: topology, settings, the control segments of the ranks of this node, provider,
+ * wires, and the queue of collectives. Cached on the MPI_Comm as an attribute.
+ */
+#ifndef HETMPI_COMM_H
+#define HETMPI_COMM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <mpi.h>
+
+#include "core/config.h"
+#include "core/seg.h"
+#include "core/sched.h"
+#include "core/topo.h"
+#include "mem/mem.h"
+
+#define CTL_LINE 64
+#define CTL_SLOTS 16          /* most slots of an island's board */
+#define CTL_SMALL_MAX 16384   /* most payload bytes of a meeting */
+#define CTL_INLINE 40         /* payload bytes that share a cache line with the meeting's header */
+
+/* One rank's part in one meeting: what it called, and its data if small. The line is written before `seq`. */
+struct ctl_meet {
+    _Alignas(CTL_LINE) _Atomic uint64_t seq;   /* number of the meeting, from 1 */
+    uint64_t what;                             /* kind, type, op, flags, root packed; see meet.c */
+    uint64_t count;
+    unsigned char data[CTL_INLINE];            /* the first bytes of the payload */
+    unsigned char more[CTL_SMALL_MAX];         /* the rest */
+};
+
+struct ctl_word { _Alignas(CTL_LINE) _Atomic uint64_t value; };
+
+/* A larger memory region of one rank that peers map when they need it. */
+enum ctl_region_kind { REGION_BOARD, REGION_WIRE, REGION_KINDS };
+struct ctl_region {
+    _Alignas(CTL_LINE) _Atomic uint64_t ready; /* 0: not there yet, 1: there, 2: could not be made */
+    struct seg_name name;                      /* host memory, or ... */
+    mem_ipc_t ipc;                             /* ... device memory of the rank's vendor */
+};
+
+/* What a rank is doing, for reports of others. Written by the rank, read any time (relaxed). */
+struct ctl_status {
+    _Alignas(CTL_LINE) _Atomic uint64_t call;  /* number of its current or last collective */
+    _Atomic uint32_t kind;                     /* enum coll_kind, or COLL_KINDS: in no collective */
+    _Atomic uint32_t phase;                    /* enum sched_phase */
+    _Atomic uint64_t chunk;
+    _Atomic int32_t waits_for;                 /* communicator rank, -1: none in particular */
+};
+
+/* One rank's control segment. Only that rank writes it, except `failure`. */
+struct ctl {
+    uint64_t cookie;                           /* of seg */
+    int32_t pid, rank;
+    struct ctl_meet meet[2];                   /* by parity of the meeting's number */
+    struct ctl_word published[CTL_SLOTS];      /* island board: number + 1 of the local operation whose data stands there */
+    struct ctl_word done[CTL_SLOTS];           /* ... that this rank has finished reading (everybody's slot) */
+    struct ctl_region region[REGION_KINDS];
+    struct ctl_status status;
+    struct ctl_word verdict[2];                /* of a meeting over several nodes: number; see meet.c */
+    uint64_t verdict_data[2][8];
+    struct ctl_word failure;                   /* first failure on this communicator: see comm_fail */
+    char failure_text[512];
+};
+
+struct island;
+struct wire;
+struct op;
+
+/* What one rank tells the others at set-up: fixed layout, compared before anything else is trusted. */
+struct comm_facts;
+
+struct comm {
+    MPI_Comm user;             /* the application's; never used for point-to-point */
+    MPI_Comm shadow;           /* our duplicate; MPI_COMM_NULL when everything stays on one node */
+    int rank, size;
+    const struct cfg *cfg;     /* of this communicator */
+    struct cfg *cfg_own;       /* non-NULL: allocated for it */
+    struct topo topo;
+    int32_t *pids;             /* [size] */
+    char (*vendors)[8];        /* [size] */
+
+    /* This node. */
+    struct seg ctl_seg;
+    struct ctl *ctl;           /* ours; NULL when no other rank shares our node */
+    struct ctl **ctls;         /* [size] of ranks on this node, else NULL */
+    struct seg *ctl_segs;      /* [size] */
+    int *local;                /* [n_local] ranks on this node with shared memory, ascending, ours among them */
+    int n_local;
+    bool one_node;             /* all ranks are in local */
+    int spin;                  /* polls before yielding */
+
+    struct island *island;     /* opened at the first collective that needs it */
+    struct wire *wire_shm, *wire_mpi;
+
+    uint64_t meetings;         /* number of the last meeting begun */
+    uint64_t local_ops;        /* number of the next local operation of the island */
+
+    /* Queue of collectives: one runs at a time, in call order, which is the same on all ranks. */
+    struct op *head, *tail;
+    _Atomic int queued;
+
+    _Atomic int failed;        /* 0, or the code that ended this communicator's use */
+    char failed_text[512];
+    struct comm *next;         /* all communicators of the process */
+};
+
+/* Tags on the shadow communicator. */
+enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_WIRE_MAX = 8191 };
+
+/* A peer's region on this node. Not ready yet: COMM_AGAIN. The mapping belongs to the caller (seg_clear or
+ * mem_ipc_close). */
+#define COMM_AGAIN (-1)
+int comm_region_publish(struct comm *comm, enum ctl_region_kind kind, const struct seg_name *name, const mem_ipc_t *ipc);
+int comm_region_name(struct comm *comm, int rank, enum ctl_region_kind kind, struct seg_name *name, mem_ipc_t *ipc);
+/* Two ranks share memory (same node, control segments mapped). */
+static inline bool comm_is_local(const struct comm *comm, int rank) { return comm->ctls && comm->ctls[rank]; }
+
+#endif
