@@ -4,12 +4,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config_text.h"
 #include "core/log.h"
 #include "hetmpi.h"
 
@@ -132,30 +132,6 @@ static const char *describe(const struct source *source, const char *name, char 
     return text;
 }
 
-/* Number of the word in a list separated by spaces, -1: not among them. */
-static int word_index(const char *words, const char *word)
-{
-    size_t length = strlen(word);
-
-    for (int i = 0; *words; i++) {
-        size_t n = strcspn(words, " ");
-        if (n == length && memcmp(words, word, n) == 0)
-            return i;
-        words += n;
-        words += strspn(words, " ");
-    }
-    return -1;
-}
-
-static void word_at(const char *words, int index, char *text, size_t bytes)
-{
-    for (; index > 0 && *words; index--) {
-        words += strcspn(words, " ");
-        words += strspn(words, " ");
-    }
-    snprintf(text, bytes, "%.*s", (int)strcspn(words, " "), words);
-}
-
 static bool parse_int(const char *text, int64_t low, int64_t high, int *value)
 {
     char *end;
@@ -181,7 +157,7 @@ static bool check_items(enum kind kind, const char *list)
     for (int i = 0; i < length; i++) {
         if (!cfg_list_item(list, i, item, sizeof(item)) || !*item)
             return false;
-        if (kind == KIND_VENDORS && word_index("cpu nvidia amd", item) < 0)
+        if (kind == KIND_VENDORS && cfg_word_index("cpu nvidia amd", item) < 0)
             return false;
         if (kind == KIND_NUMBERS && !parse_int(item, 0, INT_MAX, &number))
             return false;
@@ -225,7 +201,7 @@ static bool parse_value(struct cfg *cfg, const struct setting *setting, const ch
         *(bool *)field = *text == '1';
         return true;
     case KIND_CHOICE:
-        number = word_index(setting->row.values, text);
+        number = cfg_word_index(setting->row.values, text);
         if (number < 0)
             return false;
         memcpy(field, &number, sizeof(number));
@@ -248,33 +224,6 @@ static bool parse_value(struct cfg *cfg, const struct setting *setting, const ch
     return false;
 }
 
-/* Levenshtein distance, cut off for long names, which are near nothing. */
-static int distance(const char *a, const char *b)
-{
-    enum { MOST = 40 };
-    int row[MOST + 1];
-    int length = (int)strlen(b);
-
-    if (length > MOST || strlen(a) > MOST)
-        return MOST;
-    for (int j = 0; j <= length; j++)
-        row[j] = j;
-    for (int i = 1; *a; i++, a++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= length; j++) {
-            int best = diagonal + (toupper((unsigned char)*a) != b[j - 1]);
-            diagonal = row[j];
-            if (diagonal + 1 < best)
-                best = diagonal + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[length];
-}
-
 static const struct setting *find(const char *name)
 {
     for (size_t i = 0; i < SETTINGS; i++) {
@@ -290,7 +239,7 @@ static int unknown(const struct source *source, const char *name)
     char where[512], suggestion[64];
 
     for (size_t i = 1; i < SETTINGS; i++) {
-        if (distance(name, settings[i].row.name) < distance(name, nearest->row.name))
+        if (cfg_distance(name, settings[i].row.name) < cfg_distance(name, nearest->row.name))
             nearest = &settings[i];
     }
     snprintf(suggestion, sizeof(suggestion), "%s%s", source->origin == CFG_ENVIRONMENT ? PREFIX : "",
@@ -499,32 +448,6 @@ enum cfg_origin cfg_row_origin(size_t index)
     return process.origins[index];
 }
 
-static void write_size(size_t size, char *text, size_t bytes)
-{
-    int unit = 0;
-
-    while (size && size % 1024 == 0 && unit < 4) {
-        size /= 1024;
-        unit++;
-    }
-    snprintf(text, bytes, "%zu%.*s", size, unit > 0, &"KMGT"[unit > 0 ? unit - 1 : 0]);
-}
-
-/* To the nanosecond, in the largest unit that needs no fraction. */
-static void write_time(double seconds, char *text, size_t bytes)
-{
-    long long ns = llround(seconds * 1e9);
-
-    if (ns % 1000000000 == 0)
-        snprintf(text, bytes, "%lld", ns / 1000000000);
-    else if (ns % 1000000 == 0)
-        snprintf(text, bytes, "%lldms", ns / 1000000);
-    else if (ns % 1000 == 0)
-        snprintf(text, bytes, "%lldus", ns / 1000);
-    else
-        snprintf(text, bytes, "%lldns", ns);
-}
-
 void cfg_value(const struct cfg *cfg, size_t index, char *text, size_t bytes)
 {
     const struct setting *setting = &settings[index];
@@ -532,13 +455,13 @@ void cfg_value(const struct cfg *cfg, size_t index, char *text, size_t bytes)
 
     switch (setting->kind) {
     case KIND_SIZE:
-        write_size(*(const size_t *)field, text, bytes);
+        cfg_write_size(*(const size_t *)field, text, bytes);
         break;
     case KIND_RATE:
-        write_size((size_t)*(const double *)field, text, bytes);
+        cfg_write_size((size_t)*(const double *)field, text, bytes);
         break;
     case KIND_TIME:
-        write_time(*(const double *)field, text, bytes);
+        cfg_write_time(*(const double *)field, text, bytes);
         break;
     case KIND_INT:
         snprintf(text, bytes, "%d", *(const int *)field);
@@ -547,7 +470,7 @@ void cfg_value(const struct cfg *cfg, size_t index, char *text, size_t bytes)
         snprintf(text, bytes, "%d", *(const bool *)field);
         break;
     case KIND_CHOICE:
-        word_at(setting->row.values, *(const int *)field, text, bytes);
+        cfg_word_at(setting->row.values, *(const int *)field, text, bytes);
         break;
     default:
         snprintf(text, bytes, "%s", (const char *)field);

@@ -1,6 +1,10 @@
-/* Parsers of the settings' values. They do not depend on the locale, which belongs to the application. */
+/* Settings' values as text: parsing, writing, lists of words. Nothing here depends on the locale, which belongs to the
+ * application. */
+#include "core/config_text.h"
+
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/config.h"
@@ -101,4 +105,83 @@ int cfg_list_length(const char *list)
     for (; *list; list++)
         length += *list == ',';
     return length;
+}
+
+/* Number of the word in a list separated by spaces, -1: not among them. */
+int cfg_word_index(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+
+    for (int i = 0; *words; i++) {
+        size_t n = strcspn(words, " ");
+        if (n == length && memcmp(words, word, n) == 0)
+            return i;
+        words += n;
+        words += strspn(words, " ");
+    }
+    return -1;
+}
+
+void cfg_word_at(const char *words, int index, char *text, size_t bytes)
+{
+    for (; index > 0 && *words; index--) {
+        words += strcspn(words, " ");
+        words += strspn(words, " ");
+    }
+    snprintf(text, bytes, "%.*s", (int)strcspn(words, " "), words);
+}
+
+int cfg_distance(const char *a, const char *b)
+{
+    enum { MOST = 40 };
+    int row[MOST + 1];
+    int length = (int)strlen(b);
+
+    if (length > MOST || strlen(a) > MOST)
+        return MOST;
+    if (strlen(a) > 2 && (strstr(b, a) || strstr(a, b)))
+        return strcmp(a, b) != 0;
+    for (int j = 0; j <= length; j++)
+        row[j] = j;
+    for (int i = 1; *a; i++, a++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= length; j++) {
+            int best = diagonal + (toupper((unsigned char)*a) != b[j - 1]);
+            diagonal = row[j];
+            if (diagonal + 1 < best)
+                best = diagonal + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[length];
+}
+
+/* In the largest unit that needs no fraction. */
+void cfg_write_size(size_t size, char *text, size_t bytes)
+{
+    int unit = 0;
+
+    while (size && size % 1024 == 0 && unit < 4) {
+        size /= 1024;
+        unit++;
+    }
+    snprintf(text, bytes, "%zu%.*s", size, unit > 0, &"KMGT"[unit > 0 ? unit - 1 : 0]);
+}
+
+/* To the nanosecond, in the largest unit that needs no fraction. */
+void cfg_write_time(double seconds, char *text, size_t bytes)
+{
+    long long ns = llround(seconds * 1e9);
+
+    if (ns % 1000000000 == 0)
+        snprintf(text, bytes, "%lld", ns / 1000000000);
+    else if (ns % 1000000 == 0)
+        snprintf(text, bytes, "%lldms", ns / 1000000);
+    else if (ns % 1000 == 0)
+        snprintf(text, bytes, "%lldus", ns / 1000);
+    else
+        snprintf(text, bytes, "%lldns", ns);
 }
