@@ -1,0 +1,85 @@
+/* hetmpi_info: lists the settings, with the values that a program started here would get, and where they come from.
+ * hetmpi_info --markdown writes docs/settings.md. Does not start MPI. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/config.h"
+#include "core/log.h"
+
+static struct cfg defaults;
+
+static int list(void)
+{
+    static const char *const origins[] = {"default", "file", "environment"};
+    static char value[sizeof(defaults.islands)];
+    const struct cfg *cfg = cfg_process();
+
+    if (!cfg) {
+        fprintf(stderr, "hetmpi_info: %s\n", err_text());
+        return EXIT_FAILURE;
+    }
+    printf("%-25s %-16s %-12s %s\n", "Name", "Value", "Origin", "Meaning");
+    for (size_t i = 0; i < cfg_rows(); i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "HETMPI_%s", cfg_row(i)->name);
+        cfg_value(cfg, i, value, sizeof(value));
+        printf("%-25s %-16s %-12s %s (%s)\n", name, *value ? value : "-", origins[cfg_row_origin(i)],
+               cfg_row(i)->help, cfg_row(i)->values);
+    }
+    return EXIT_SUCCESS;
+}
+
+static int markdown(void)
+{
+    char *const nothing[] = {NULL};
+    static char value[sizeof(defaults.islands)];
+
+    if (cfg_load(&defaults, nothing)) {
+        fprintf(stderr, "hetmpi_info: %s\n", err_text());
+        return EXIT_FAILURE;
+    }
+    printf("# Settings\n\n"
+           "<!-- Written by: hetmpi_info --markdown > docs/settings.md (a test compares them) -->\n\n"
+           "A setting is given by the environment variable `HETMPI_<NAME>`, or by a line `NAME = value` in the file that "
+           "`HETMPI_CONFIG` names\n(`#` starts a comment; the environment wins over the file). Settings marked *info* may "
+           "also be given for one communicator, as an\n`MPI_Info` key in lower case to `hetmpi_comm_attach`; that wins "
+           "over both. Settings marked *same* must be equal on all ranks of a\ncommunicator. Unknown names and bad values "
+           "are errors, found at the first call. `hetmpi_info` lists the values in force here.\nNames beginning with "
+           "`HETMPI_TEST_` are left to test programs.\n\n"
+           "| Name | Default | Values | Meaning | |\n|---|---|---|---|---|\n");
+    for (size_t i = 0; i < cfg_rows(); i++) {
+        const struct cfg_row *row = cfg_row(i);
+
+        cfg_value(&defaults, i, value, sizeof(value));
+        printf("| `%s` | %s%s%s | %s | %s | %s%s%s |\n", row->name, *value ? "`" : "", value, *value ? "`" : "",
+               row->values, row->help, row->must_agree ? "same" : "", row->must_agree && row->per_comm ? ", " : "",
+               row->per_comm ? "info" : "");
+    }
+    return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    int code;
+
+    if (argc == 1) {
+        code = list();
+    } else if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
+        code = markdown();
+    } else {
+        bool help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+
+        fprintf(help ? stdout : stderr,
+                "usage: hetmpi_info              list the settings, their values here, and where these come from\n"
+                "       hetmpi_info --markdown   the same as a table for the documentation, with the defaults\n");
+        code = help ? EXIT_SUCCESS : EXIT_FAILURE;
+    }
+    if (fflush(stdout)) {
+        perror("hetmpi_info: standard output");
+        code = EXIT_FAILURE;
+    }
+    return code;
+}

@@ -1,0 +1,74 @@
+#!/bin/bash
+# Installs into a folder of its own and uses what is there as a user would: what is exported, the header in C and C++, and
+# examples/hello_allreduce.c built through pkg-config and through find_package, run on two ranks, and moved elsewhere.
+# Usage: tree.sh SOURCE BUILD CC MPIEXEC [SANITIZERS]
+set -euo pipefail
+source=$1 build=$2 cc=$3 mpiexec=$4 sanitize=${5:-}
+hello=$source/examples/hello_allreduce.c
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/first
+cmake --install "$build" --prefix "$prefix" >"$work/log" || { cat "$work/log"; fail "cmake --install"; }
+library=$(find "$prefix" -name libhetmpi.so.0)
+[ -n "$library" ] || fail "libhetmpi.so.0 is not there"
+libdir=$(dirname "$library")
+for file in include/hetmpi.h bin/hetmpi_info; do
+    [ -f "$prefix/$file" ] || fail "$file is not there"
+done
+[ -f "$libdir/pkgconfig/hetmpi.pc" ] || fail "hetmpi.pc is not there"
+readelf -d "$library" | grep -q 'SONAME.*\[libhetmpi\.so\.0\]' || fail "the library's soname is not libhetmpi.so.0"
+"$prefix/bin/hetmpi_info" >"$work/info" || fail "hetmpi_info"
+
+# The move shows that nothing in the tree holds the place it was installed to.
+mv "$prefix" "$work/second"
+prefix=$work/second
+libdir=$prefix/${libdir#"$work/first/"}
+library=$libdir/libhetmpi.so.0
+export PKG_CONFIG_PATH=$libdir/pkgconfig
+flags=()
+[ -z "$sanitize" ] || flags=("-fsanitize=$sanitize")
+read -ra cflags <<<"$(pkg-config --cflags hetmpi)"
+read -ra libs <<<"$(pkg-config --libs hetmpi)"
+
+nm -D --defined-only "$library" | awk '{ print $3 }' | sort >"$work/exported"
+if grep -v '^hetmpi_' "$work/exported"; then fail "these are exported too"; fi
+# Every function of the header, macros expanded: a hetmpi_ name followed by "(", outside comments.
+"$cc" "${cflags[@]}" -E -P "$prefix/include/hetmpi.h" | grep -o '\<hetmpi_[a-z0-9_]* *(' | tr -d ' (' | sort -u >"$work/declared"
+[ "$(wc -l <"$work/declared")" -gt 50 ] || fail "only $(wc -l <"$work/declared") functions were found in hetmpi.h"
+missing=$(comm -23 "$work/declared" "$work/exported")
+[ -z "$missing" ] || fail "declared but not in the library:" $missing
+undeclared=$(comm -13 "$work/declared" "$work/exported")
+[ -z "$undeclared" ] || fail "in the library but not declared:" $undeclared
+
+echo '#include <hetmpi.h>' >"$work/header.c"
+"$cc" -std=c11 -pedantic-errors -Wall -Wextra -Werror "${cflags[@]}" -fsyntax-only "$work/header.c" || fail "hetmpi.h in C11"
+if command -v c++ >/dev/null; then
+    c++ -x c++ -Wall -Wextra -Werror "${cflags[@]}" -fsyntax-only "$work/header.c" || fail "hetmpi.h in C++"
+fi
+
+[ -f "$hello" ] || { echo "skipped: examples/hello_allreduce.c is not there"; exit 77; }
+run() { HETMPI_TEST_RANKS=2 "$mpiexec" -n 2 "$@" || fail "$1 on two ranks"; }
+
+"$cc" "${flags[@]}" "${cflags[@]}" "$hello" -o "$work/hello" "${libs[@]}" -Wl,-rpath,"$libdir" || fail "with pkg-config"
+ldd "$work/hello" | grep -q "libhetmpi.so.0 => $libdir/" || fail "the program does not use the installed library"
+run "$work/hello"
+
+cmake -S "$source/tests/install/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DHELLO="$hello" \
+    -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="${flags[*]}" >"$work/log" 2>&1 || { cat "$work/log"; fail "find_package"; }
+cmake --build "$work/consumer" >"$work/log" 2>&1 || { cat "$work/log"; fail "build with the CMake package"; }
+ldd "$work/consumer/hello" | grep -q "libhetmpi.so.0 => $libdir/" || fail "the program does not use the installed library"
+run "$work/consumer/hello"
+
+# Only where the other MPI is installed: a project that uses it must be told, not crash when it runs.
+other=mpich
+pkg-config --libs hetmpi | grep -q mpich && other=openmpi
+if command -v "mpicc.$other" >/dev/null; then
+    if cmake -S "$source/tests/install/consumer" -B "$work/other" -DCMAKE_PREFIX_PATH="$prefix" -DHELLO="$hello" \
+        -DCMAKE_C_COMPILER="$cc" -DMPI_EXECUTABLE_SUFFIX=".$other" >"$work/log" 2>&1; then
+        fail "a project that uses $other found a hetmpi of another MPI"
+    fi
+    grep -q "hetmpi was built with the MPI library" "$work/log" || { cat "$work/log"; fail "no reason was given"; }
+fi
