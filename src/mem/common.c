@@ -298,7 +298,7 @@ void *heap_alloc(size_t bytes)
     return ptr;
 }
 
-int plain_alloc(size_t bytes, void *owner, void **ptr)
+int plain_alloc(size_t bytes, void **ptr)
 {
     struct range range;
     void *memory;
@@ -311,8 +311,7 @@ int plain_alloc(size_t bytes, void *owner, void **ptr)
     memory = heap_alloc(bytes);
     if (!memory)
         return err_set(HETMPI_ERR_MEMORY, "memory: cannot allocate %zu bytes of host memory", bytes);
-    range = (struct range){.base = (uintptr_t)memory, .bytes = bytes, .id = range_new_id(), .kind = RANGE_HEAP,
-                           .owner = owner};
+    range = (struct range){.base = (uintptr_t)memory, .bytes = bytes, .id = range_new_id(), .kind = RANGE_HEAP};
     rc = range_add(&range);
     if (rc) {
         free(memory);
@@ -335,14 +334,21 @@ int plain_free(void *ptr)
     return HETMPI_SUCCESS;
 }
 
-int plain_register(void *ptr, size_t bytes, void *owner)
+int register_check(const void *ptr, size_t bytes)
 {
-    struct range range;
-
     if (!ptr || bytes == 0 || (uintptr_t)ptr + (bytes - 1) < (uintptr_t)ptr)
         return err_set(HETMPI_ERR_ARG, "memory: cannot register %zu bytes at %p; give existing host memory", bytes, ptr);
-    range = (struct range){.base = (uintptr_t)ptr, .bytes = bytes, .id = range_new_id(), .kind = RANGE_REGISTERED,
-                           .owner = owner};
+    return HETMPI_SUCCESS;
+}
+
+int plain_register(void *ptr, size_t bytes)
+{
+    struct range range;
+    int rc = register_check(ptr, bytes);
+
+    if (rc)
+        return rc;
+    range = (struct range){.base = (uintptr_t)ptr, .bytes = bytes, .id = range_new_id(), .kind = RANGE_REGISTERED};
     return range_add(&range);
 }
 

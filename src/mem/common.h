@@ -53,9 +53,9 @@ void backoff_wait(struct backoff *backoff);
 
 /* A rank without a device; each does what mem_... of the same name says. plain_free serves mem_free and mem_host_free:
  * all memory is host memory then. */
-int plain_alloc(size_t bytes, void *owner, void **ptr);   /* owner: kept in the range */
+int plain_alloc(size_t bytes, void **ptr);
 int plain_free(void *ptr);
-int plain_register(void *ptr, size_t bytes, void *owner);
+int plain_register(void *ptr, size_t bytes);
 int plain_unregister(void *ptr);
 void plain_clear(void);                                   /* frees what is left and the table */
 void plain_query(const void *ptr, struct mem_pointer *out);
@@ -63,7 +63,9 @@ void plain_copy(void *dst, const void *src, size_t bytes);
 void plain_wait_value(const _Atomic uint64_t *word, uint64_t value);
 int plain_no_ipc(void);                                   /* the error of the mem_ipc_ calls */
 
-/* Pieces of the above for runtimes that do more. */
-void *heap_alloc(size_t bytes);                           /* aligned for vectors, pages, huge pages; NULL: none left */
+/* Host memory aligned for vectors, pages, huge pages; NULL: none left. Freed by free(). */
+void *heap_alloc(size_t bytes);
+/* Whether memory can be registered: HETMPI_ERR_ARG for nothing, or what wraps round the end. */
+int register_check(const void *ptr, size_t bytes);
 
 #endif

@@ -48,7 +48,7 @@ int mem_device(void)
 
 int mem_alloc(size_t bytes, void **ptr)
 {
-    return plain_alloc(bytes, NULL, ptr);
+    return plain_alloc(bytes, ptr);
 }
 
 int mem_free(void *ptr)
@@ -58,7 +58,7 @@ int mem_free(void *ptr)
 
 int mem_host_alloc(size_t bytes, void **ptr)
 {
-    return plain_alloc(bytes, NULL, ptr);
+    return plain_alloc(bytes, ptr);
 }
 
 int mem_host_free(void *ptr)
@@ -68,7 +68,7 @@ int mem_host_free(void *ptr)
 
 int mem_host_register(void *ptr, size_t bytes)
 {
-    return plain_register(ptr, bytes, NULL);
+    return plain_register(ptr, bytes);
 }
 
 int mem_host_unregister(void *ptr)
