@@ -10,7 +10,8 @@
  *   SPACE_BLOCKS(j)  the blocks of the ranks of island j, in island order, L elements of each: size_j * L elements
  *                    (allgather, reduce_scatter_block: chunk c is the same part of every rank's block)
  * Cuts. A range is the part between two cuts; a cut is at a position p of an island i:
- *   CUT_WEIGHT       where the part of position p begins when island i shares the virtual vector by weight
+ *   CUT_WEIGHT       where the part of position p begins when island i shares the virtual vector by weight; never
+ *                    past a CUT_BLOCK that stands for a greater fraction (aligned within its block)
  *   CUT_BLOCK        where the block of position p begins (SPACE_BLOCKS only, i is the space's island)
  * The owner of a part is the rank of that position. Segments between two islands are the intersections of their
  * parts, so a range's two cuts may come from different islands. A range may be divided further into `parts` equal
@@ -66,6 +67,16 @@ struct sched_scratch {
     bool wide;                 /* elements in the accumulator's format (see red_call) */
 };
 
+/*
+ * A step is done on a rank when its result is complete there and nobody will read its `in` any more: the other ranks of
+ * the island neither. Steps of one chunk whose order matters have dependencies; steps of different chunks share nothing.
+ * User buffers:
+ *   bcast                  BUF_RECV is the buffer, on the root too; BUF_SEND is not used
+ *   allgather, in_place    this rank's block is read from BUF_RECV; BUF_SEND is not used
+ *   reduce_scatter_block   the input is always BUF_SEND: with in_place the engine sets both to recvbuf
+ *   otherwise in place     both buffers are the same pointer; schedules are right for that too. A reduction (local ones
+ *                          too) may then have its output on the same elements as its input
+ */
 enum sched_kind {
     /* Local collectives, done by the island's provider; all ranks of the island have the step (same order).
      * `owners` says who owns which part of the space: by weight, by block, or all at position `root`. */
@@ -98,7 +109,7 @@ struct sched_step {
     uint16_t channel;          /* SEND, RECV: equal on both sides */
     int32_t peer;              /* SEND, RECV: communicator rank */
     int32_t root;              /* local steps: position of OWNERS_ROOT / READERS_ROOT */
-    struct sched_ref in, out;
+    struct sched_ref in, out;  /* empty ranges where not used: `in` of a rank that is not OWNERS_ROOT's, ... */
     int32_t first_in, n_in;    /* STEP_REDUCE */
     struct sched_deps deps[3]; /* unused: first == last */
 };
@@ -106,8 +117,9 @@ struct sched_step {
 /*
  * One rank's schedule. Local steps are issued in one order on all ranks of an island, as every provider (and NCCL)
  * needs: at time t = 0, 1, 2, ... first the lag-0 steps of chunk t, by index, then the lag-1 steps of chunk t - D,
- * where D (the delay, >= 1) is half the number of chunks in flight. So reductions of later chunks run while an earlier
- * chunk is on the wire. The order is walked by sched_cursor_next.
+ * where D (the delay) is half the number W of chunks in flight. So reductions of later chunks run while an earlier chunk
+ * is on the wire. D < W, or else chunk t waits for a place in the window that only the lag-1 steps of chunk t - W, which
+ * come later in the order, can free: W = 1 has D = 0. The order is walked by sched_cursor_next.
  */
 struct sched {
     enum coll_kind kind;
