@@ -39,9 +39,11 @@ enum red_op {
  * src_wide / dst_wide: the inputs / the output hold the accumulator format (fp32 for those formats; for all others
  * the accumulator is the element itself and the flags change nothing), which is how partial results cross a wire
  * with wire_precision=exact.
- * divide_by > 1: the result is divided by it before the one rounding (integers truncate toward zero). Only for AVG.
- * n == 1 is legal and means: convert and divide (a copy where neither applies).
+ * divide_by > 1: the result is divided by it before the one rounding (integers truncate toward zero). Only AVG looks
+ * at it; AVG with 0 or 1 is a plain sum.
+ * n == 1 is legal and means: convert and divide (where neither applies a copy, bit for bit, NaN too).
  * dst may be the same pointer as any of srcs (same range); no other overlap. No alignment is required.
+ * The caller's rounding mode, flushing of subnormals and floating-point traps have no effect.
  * NaN results are one fixed quiet NaN per format, so that all runtimes agree (the list is in arith.h).
  */
 struct red_call {
