@@ -33,11 +33,12 @@ function(hetmpi_unit_test name)
                          TIMEOUT ${seconds} LABELS unit)
 endfunction()
 
-# hetmpi_mpi_test(NAME n SOURCE s RANKS r [ENV A=B ...] [ARGS ...] [LABELS ...] [TIMEOUT s] [BACKENDS host sim])
-# Runs the program made from SOURCE (built once, however many tests use it) on r ranks. HETMPI_TEST_RANKS tells it r,
-# so that it can check its communicator's size. ENV: more environment. BACKENDS: only with these (default: all).
+# hetmpi_mpi_test(NAME n SOURCE s... RANKS r [ENV A=B ...] [ARGS ...] [LABELS ...] [TIMEOUT s] [BACKENDS host sim])
+# Runs the program named like the first SOURCE on r ranks; it is built once, however many tests use it (or made before by
+# add_executable). HETMPI_TEST_RANKS tells it r, so that it can check its communicator's size. ENV: more environment.
+# BACKENDS: only with these (default: all).
 function(hetmpi_mpi_test)
-    cmake_parse_arguments(PARSE_ARGV 0 t "" "NAME;SOURCE;RANKS;TIMEOUT" "ENV;ARGS;LABELS;BACKENDS")
+    cmake_parse_arguments(PARSE_ARGV 0 t "" "NAME;RANKS;TIMEOUT" "SOURCE;ENV;ARGS;LABELS;BACKENDS")
     foreach(key NAME SOURCE RANKS)
         if(NOT DEFINED t_${key})
             message(FATAL_ERROR "hetmpi_mpi_test(${t_NAME}): ${key} is missing")
@@ -53,7 +54,8 @@ function(hetmpi_mpi_test)
         set(t_TIMEOUT 60)
     endif()
     math(EXPR t_TIMEOUT "${t_TIMEOUT} * ${test_time_factor}")
-    cmake_path(GET t_SOURCE STEM program)
+    list(GET t_SOURCE 0 program)
+    cmake_path(GET program STEM program)
     if(NOT TARGET ${program})
         add_executable(${program} ${t_SOURCE})
         target_link_libraries(${program} PRIVATE hetmpi Threads::Threads m)
