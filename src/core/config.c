@@ -92,7 +92,9 @@ static const struct setting settings[] = {
     {{"SIM_LATENCY", "seconds, or with a unit (us ms s)", "Simulated device: time added to each copy and kernel",
       OWN, PROCESS},
      KIND_TIME, FIELD(sim_latency), 0, 0, "0"},
-    {{"SIM_FAULT", "see docs", "Simulated device: faults to inject", OWN, PROCESS},
+    {{"SIM_FAULT", "list of copy@N kernel@N alloc@N ipc@N slow@N:TIME, each with %RANK behind it for one rank only",
+      "Simulated device: the N-th operation of a kind fails, or operations from the N-th on take TIME longer",
+      OWN, PROCESS},
      KIND_TEXT, FIELD(sim_fault), 0, 0, ""},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
