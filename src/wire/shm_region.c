@@ -1,0 +1,140 @@
+/* The shm wire: shared regions, made and mapped; see shm.h. */
+#include <stdlib.h>
+
+#include "core/log.h"
+#include "hetmpi.h"
+#include "wire/shm.h"
+
+#define SHM_SLOT_BYTES ((size_t)256 << 10)   /* of a slot, when CHUNK is not set */
+#define SHM_SLOT_LEAST ((size_t)4096)        /* a page; far above any element */
+#define SHM_SLOTS_LEAST 4
+#define SHM_SLOTS_PER_PEER 8
+
+static size_t region_place(struct shm_region *r, char *base, size_t locals, size_t descs, size_t slots, size_t slot_bytes)
+{
+    size_t at = sizeof(struct shm_head);
+
+    r->head = (struct shm_head *)base;
+    r->starving = (struct ctl_word *)(base + at);
+    at += locals * sizeof(*r->starving);
+    r->rings = (struct shm_desc *)(base + at);
+    at += locals * descs * sizeof(*r->rings);
+    r->released = (struct ctl_word *)(base + at);
+    at += slots * sizeof(*r->released);
+    at = (at + SHM_SLOT_LEAST - 1) / SHM_SLOT_LEAST * SHM_SLOT_LEAST;
+    r->slots = base + at;
+    return at + slots * slot_bytes;
+}
+
+static void region_register(struct shm *shm, struct shm_region *r, int owner)
+{
+    if (!shm->device)
+        return;
+    r->registered = !mem_host_register(r->seg.base, r->seg.bytes);
+    if (!r->registered)
+        log_warn("shm wire: the region of rank %d could not be registered for the device, so copies are slower: %s",
+                 owner, err_text());
+}
+
+void shm_region_clear(struct shm_region *r)
+{
+    if (!r->seg.base)
+        return;
+    if (r->registered)
+        mem_host_unregister(r->seg.base);
+    seg_clear(&r->seg);
+    *r = (struct shm_region){ .seg.fd = -1 };
+}
+
+static size_t slot_bytes_for(const struct cfg *cfg)
+{
+    size_t most = cfg->staging / 2 / SHM_SLOTS_LEAST;
+    size_t bytes = cfg->chunk ? cfg->chunk : SHM_SLOT_BYTES;
+
+    if (bytes > most)
+        bytes = most;
+    if (bytes > UINT32_MAX / 2)
+        bytes = UINT32_MAX / 2;
+    if (bytes < SHM_SLOT_LEAST)
+        return SHM_SLOT_LEAST;
+    return bytes / SHM_SLOT_LEAST * SHM_SLOT_LEAST;
+}
+
+/* Our own region, at the first send. */
+int shm_region_make(struct shm *shm)
+{
+    struct comm *comm = shm->wire.comm;
+    size_t slot_bytes = slot_bytes_for(comm->cfg);
+    size_t slots = comm->cfg->staging / 2 / slot_bytes, descs = 1;
+    struct shm_region *r = &shm->region;
+    struct seg_name name;
+    int rc;
+
+    if (slots > (size_t)SHM_SLOTS_PER_PEER * (size_t)(shm->n_peers + 1))
+        slots = (size_t)SHM_SLOTS_PER_PEER * (size_t)(shm->n_peers + 1);
+    if (slots < SHM_SLOTS_LEAST)
+        slots = SHM_SLOTS_LEAST;
+    if (slots < (size_t)shm->n_peers + 1)
+        slots = (size_t)shm->n_peers + 1;
+    while (descs <= slots)   /* more than slots: then an entry that is written again was surely read (see publish) */
+        descs *= 2;
+
+    shm->slots = calloc(slots, sizeof(*shm->slots));
+    shm->free = malloc(slots * sizeof(*shm->free));
+    if (!shm->slots || !shm->free) {
+        rc = err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for the state of %zu slots", slots);
+        goto fail;
+    }
+    rc = seg_create(&r->seg, region_place(r, NULL, (size_t)comm->n_local, descs, slots, slot_bytes), &name);
+    if (rc)
+        goto fail;
+    region_place(r, r->seg.base, (size_t)comm->n_local, descs, slots, slot_bytes);
+    r->head->slot_bytes = slot_bytes;
+    r->head->slots = (uint32_t)slots;
+    r->head->descs = (uint32_t)descs;
+    r->head->locals = (uint32_t)comm->n_local;
+    r->head->rank = comm->rank;
+    region_register(shm, r, comm->rank);
+    for (size_t i = 0; i < slots; i++)
+        shm->free[i] = (int)(slots - 1 - i);
+    shm->n_slots = shm->n_free = (int)slots;
+    shm->idle = shm->n_peers;
+    rc = comm_region_publish(comm, REGION_WIRE, &name, NULL);
+    if (!rc)
+        return HETMPI_SUCCESS;
+    shm->n_slots = 0;
+    shm_region_clear(r);
+fail:
+    free(shm->slots);
+    free(shm->free);
+    shm->slots = NULL;
+    shm->free = NULL;
+    comm_region_publish(comm, REGION_WIRE, NULL, NULL);   /* tells the peers; the first error is the one to report */
+    return rc;
+}
+
+/* A peer's region; COMM_AGAIN until it is there. */
+int shm_region_map(struct shm *shm, int local)
+{
+    struct comm *comm = shm->wire.comm;
+    struct shm_peer *peer = &shm->peers[local];
+    struct shm_region *r = &peer->region;
+    struct seg_name name;
+    mem_ipc_t unused;
+    int rank = comm->local[local];
+    int rc = comm_region_name(comm, rank, REGION_WIRE, &name, &unused);
+
+    if (rc || (rc = seg_open(&r->seg, &name)))
+        return rc;
+    r->head = r->seg.base;
+    if (r->seg.bytes < sizeof(*r->head) || r->head->rank != rank || r->head->locals != (uint32_t)comm->n_local ||
+        region_place(r, r->seg.base, r->head->locals, r->head->descs, r->head->slots, r->head->slot_bytes) >
+        r->seg.bytes) {
+        shm_region_clear(r);
+        return err_set(HETMPI_ERR_INTERNAL, "shm wire: the region that rank %d published for rank %d is not one of this "
+                       "communicator", rank, comm->rank);
+    }
+    region_register(shm, r, rank);
+    peer->mapped = true;
+    return HETMPI_SUCCESS;
+}
