@@ -1,4 +1,6 @@
 /* The shm wire: shared regions, made and mapped; see shm.h. */
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "core/log.h"
@@ -124,8 +126,15 @@ int shm_region_map(struct shm *shm, int local)
     int rank = comm->local[local];
     int rc = comm_region_name(comm, rank, REGION_WIRE, &name, &unused);
 
-    if (rc || (rc = seg_open(&r->seg, &name)))
+    if (rc)
         return rc;
+    rc = seg_open(&r->seg, &name);
+    if (rc) {
+        int failed = comm_failed(comm);   /* then the peer has closed its wire, and the failure is what to report */
+        if (!failed && kill(name.pid, 0) && errno == ESRCH)
+            return err_set(HETMPI_ERR_PEER, "shm wire: rank %d (process %d) died", rank, name.pid);
+        return failed ? failed : rc;
+    }
     r->head = r->seg.base;
     if (r->seg.bytes < sizeof(*r->head) || r->head->rank != rank || r->head->locals != (uint32_t)comm->n_local ||
         region_place(r, r->seg.base, r->head->locals, r->head->descs, r->head->slots, r->head->slot_bytes) >

@@ -1,0 +1,9 @@
+# Tests of the wires between processes; they use internal functions, so their program is not linked with libhetmpi.so.
+add_executable(wire_mpi ${CMAKE_CURRENT_LIST_DIR}/wire_mpi.c)
+target_link_libraries(wire_mpi PRIVATE hetmpi_internal)
+foreach(wire mpi shm)
+    foreach(ranks 2 3)
+        hetmpi_mpi_test(NAME wire_${wire}_${ranks} SOURCE ${CMAKE_CURRENT_LIST_DIR}/wire_mpi.c RANKS ${ranks}
+                        ARGS ${wire} TIMEOUT 120)
+    endforeach()
+endforeach()

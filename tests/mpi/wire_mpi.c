@@ -1,0 +1,204 @@
+/*
+ * The wires between processes: random traffic over the mpi wire and over the shm wire, with communicators made by hand,
+ * then what must go wrong in the right way. Arguments: the wire's name.
+ */
+#include <unistd.h>
+
+#include "hetmpi.h"
+
+#include "../wire_traffic.h"
+
+static int failures;
+
+static void expect(const struct comm *comm, bool good, const char *what)
+{
+    if (good)
+        return;
+    failures++;
+    fprintf(stderr, "rank %d: FAILED: %s (last error: %s)\n", comm->rank, what, err_text());
+}
+
+/* The ranks of MPI_COMM_WORLD, each an island of its own, all on one node. */
+static void comm_make(struct comm *comm, struct cfg *cfg)
+{
+    struct topo_rank facts[64];
+    struct seg_name mine, names[64];
+
+    memset(comm, 0, sizeof(*comm));
+    comm->cfg = cfg;
+    comm->user = MPI_COMM_WORLD;
+    MPI_Comm_rank(MPI_COMM_WORLD, &comm->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &comm->size);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm->shadow);
+    MPI_Comm_set_errhandler(comm->shadow, MPI_ERRORS_RETURN);
+    comm->ctls = calloc((size_t)comm->size, sizeof(*comm->ctls));
+    comm->ctl_segs = calloc((size_t)comm->size, sizeof(*comm->ctl_segs));
+    comm->local = calloc((size_t)comm->size, sizeof(*comm->local));
+    comm->pids = calloc((size_t)comm->size, sizeof(*comm->pids));
+    comm->n_local = comm->size;
+    comm->one_node = true;
+    if (seg_create(&comm->ctl_seg, sizeof(struct ctl), &mine))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, names, sizeof(mine), MPI_BYTE, MPI_COMM_WORLD);
+    for (int r = 0; r < comm->size; r++) {
+        facts[r] = (struct topo_rank){ .island_key = (uint64_t)r + 1, .node_key = 1, .weight = 1 };
+        comm->local[r] = r;
+        comm->pids[r] = names[r].pid;
+        if (r != comm->rank && seg_open(&comm->ctl_segs[r], &names[r]))
+            MPI_Abort(MPI_COMM_WORLD, 2);
+        comm->ctls[r] = r == comm->rank ? comm->ctl_seg.base : comm->ctl_segs[r].base;
+    }
+    comm->ctl = comm->ctl_seg.base;
+    if (topo_build(&comm->topo, facts, comm->size, comm->rank))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void comm_drop(struct comm *comm)
+{
+    double start = traffic_now();
+
+    if (comm->wire_mpi)
+        comm->wire_mpi->ops->close(comm->wire_mpi);
+    if (comm->wire_shm)
+        comm->wire_shm->ops->close(comm->wire_shm);
+    expect(comm, traffic_now() - start < 20, "close comes to an end");
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int r = 0; r < comm->size; r++)
+        seg_clear(&comm->ctl_segs[r]);
+    seg_clear(&comm->ctl_seg);
+    topo_clear(&comm->topo);
+    free(comm->ctls);
+    free(comm->ctl_segs);
+    free(comm->local);
+    free(comm->pids);
+    MPI_Comm_free(&comm->shadow);
+}
+
+/* Refused begins of all ranks. */
+static int traffic(struct cfg *cfg, struct traffic t)
+{
+    struct comm comm;
+    int refused;
+
+    comm_make(&comm, cfg);
+    t.comm = &comm;
+    t.seconds = 100;
+    if (!traffic_run(&t)) {
+        fprintf(stderr, "%s\n", t.error);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    expect(&comm, t.moved > 0, "something was sent");
+    MPI_Allreduce(&t.refused, &refused, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    comm_drop(&comm);
+    return refused;
+}
+
+static struct wire_xfer plain_xfer(int peer, void *base, size_t bytes)
+{
+    return (struct wire_xfer){ .peer = peer, .op = 1, .length = bytes,
+                               .view = { .base = base, .element = 1, .layout = LAYOUT_NONE } };
+}
+
+/* Rank 0 sends `sent` bytes where rank 1 expects `expected`. */
+static void sizes_differ(struct cfg *cfg, size_t sent, size_t expected)
+{
+    struct comm comm;
+    char data[400] = "";
+    struct wire *wire;
+    int rc = HETMPI_SUCCESS;
+    bool done = false;
+
+    comm_make(&comm, cfg);
+    if (comm.rank < 2) {
+        struct wire_xfer x = plain_xfer(1 - comm.rank, data, comm.rank ? expected : sent);
+        double until = traffic_now() + 30;
+        expect(&comm, !wire_for(&comm, x.peer, &wire), "wire_for");
+        rc = comm.rank ? wire->ops->recv(wire, &x) : wire->ops->send(wire, &x);
+        expect(&comm, !rc, "begin");
+        while (!rc && !done && traffic_now() < until)
+            rc = wire->ops->poll(wire, &x, &done);
+        expect(&comm, comm.rank ? rc == HETMPI_ERR_INTERNAL : done, "a message of another size is found");
+        expect(&comm, !comm.rank || strstr(err_text(), "rank 0 sent"), "the sender is named");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    atomic_store(&comm.failed, HETMPI_ERR_INTERNAL);
+    comm_drop(&comm);
+}
+
+/* Receives that nobody sends for, and sends that nobody receives, end with the wire. */
+static void given_up(struct cfg *cfg)
+{
+    enum { BYTES = 3 << 20 };
+    struct comm comm;
+    struct wire *wire;
+    struct wire_xfer out, in, blocks;
+    static const int ranks[2] = { 1, 0 };
+    char *memory = calloc(3, BYTES);
+
+    comm_make(&comm, cfg);
+    if (comm.rank < 2) {
+        out = plain_xfer(1 - comm.rank, memory, BYTES);
+        in = plain_xfer(1 - comm.rank, memory + BYTES, BYTES);
+        in.channel = 1;
+        blocks = plain_xfer(1 - comm.rank, memory + 2 * BYTES, 1000);
+        blocks.channel = 2;
+        blocks.view.layout = LAYOUT_BLOCKS;
+        blocks.view.ranks = ranks;
+        blocks.view.L = 500;
+        blocks.view.count = 600;
+        expect(&comm, !wire_for(&comm, out.peer, &wire), "wire_for");
+        expect(&comm, !wire->ops->send(wire, &out), "send");
+        expect(&comm, !wire->ops->recv(wire, &in), "recv");
+        expect(&comm, !wire->ops->recv(wire, &blocks), "recv of blocks");
+        atomic_store(&comm.failed, HETMPI_ERR_ABORTED);
+    }
+    comm_drop(&comm);
+    MPI_Barrier(MPI_COMM_WORLD);
+    free(memory);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "mpi", *wanted = getenv("HETMPI_TEST_RANKS");
+    struct cfg *cfg = calloc(1, sizeof(*cfg));
+    int rank, size, refused, all;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size < 2 || (wanted && atoi(wanted) != size)) {
+        fprintf(stderr, "%d ranks, wanted %s\n", size, wanted ? wanted : "2 or more");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    /* Copies slow enough that messages overtake each other inside a rank. */
+    if (mem_init(&(struct mem_setup){ .vendor = rank % 2 ? "amd" : "nvidia", .device = -1, .bandwidth = 400e6,
+                                      .latency = 20e-6, .fault = "" }))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    cfg->wire = strcmp(name, "shm") == 0 ? CFG_WIRE_SHM : CFG_WIRE_MPI;
+
+    cfg->staging = 8 << 20;
+    traffic(cfg, (struct traffic){ .seed = 1, .ops = 3, .chunks = 6, .channels = 3, .window = 4, .most = 20000,
+                                   .device = true });
+    traffic(cfg, (struct traffic){ .seed = 2, .ops = 1, .chunks = 4, .channels = 1, .window = 2, .most = 300000,
+                                   .device = true, .one_way = true });
+    cfg->staging = 0;
+    refused = traffic(cfg, (struct traffic){ .seed = 3, .ops = 2, .chunks = 8, .channels = 3, .window = 6, .most = 6000,
+                                             .device = true });
+    if (refused == 0 && rank == 0) {
+        fprintf(stderr, "with the least staging memory nothing was ever refused\n");
+        failures++;
+    }
+    cfg->staging = 8 << 20;
+    sizes_differ(cfg, 200, 300);
+    sizes_differ(cfg, 300, 200);
+    given_up(cfg);
+
+    MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("wire %s, %d ranks, %s: %s\n", name, size, mem_backend(), all ? "FAILED" : "passed");
+    MPI_Finalize();
+    mem_fini();
+    free(cfg);
+    return all != 0;
+}
