@@ -2,7 +2,7 @@
 # Installs into a folder of its own and uses what is there as a user would: what is exported, the header in C and C++, and
 # examples/hello_allreduce.c built through pkg-config and through find_package, run on two ranks, and moved elsewhere.
 # Usage: tree.sh SOURCE BUILD CC MPIEXEC [SANITIZERS]
-set -euo pipefail
+set -euo pipefail   # so no grep -q at the end of a pipe: it would break the pipe
 source=$1 build=$2 cc=$3 mpiexec=$4 sanitize=${5:-}
 hello=$source/examples/hello_allreduce.c
 
@@ -19,7 +19,7 @@ for file in include/hetmpi.h bin/hetmpi_info; do
     [ -f "$prefix/$file" ] || fail "$file is not there"
 done
 [ -f "$libdir/pkgconfig/hetmpi.pc" ] || fail "hetmpi.pc is not there"
-readelf -d "$library" | grep -q 'SONAME.*\[libhetmpi\.so\.0\]' || fail "the library's soname is not libhetmpi.so.0"
+readelf -d "$library" | grep 'SONAME.*\[libhetmpi\.so\.0\]' >/dev/null || fail "the library's soname is not libhetmpi.so.0"
 "$prefix/bin/hetmpi_info" >"$work/info" || fail "hetmpi_info"
 
 # The move shows that nothing in the tree holds the place it was installed to.
@@ -58,18 +58,18 @@ run() { HETMPI_TEST_RANKS=2 "$mpiexec" -n 2 "$@" || fail "$1 on two ranks"; }
 
 "$cc" "${flags[@]}" "${cflags[@]}" "$hello" -o "$work/hello" "${libs[@]}" -Wl,-rpath,"$libdir" ||
     fail "with pkg-config"
-ldd "$work/hello" | grep -q "libhetmpi.so.0 => $libdir/" || fail "the program does not use the installed library"
+ldd "$work/hello" | grep "libhetmpi.so.0 => $libdir/" >/dev/null || fail "the program does not use the installed library"
 run "$work/hello"
 
 cmake -S "$source/tests/install/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DHELLO="$hello" \
     -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="${flags[*]}" >"$work/log" 2>&1 || { cat "$work/log"; fail "find_package"; }
 cmake --build "$work/consumer" >"$work/log" 2>&1 || { cat "$work/log"; fail "build with the CMake package"; }
-ldd "$work/consumer/hello" | grep -q "libhetmpi.so.0 => $libdir/" || fail "the program does not use the installed library"
+ldd "$work/consumer/hello" | grep "libhetmpi.so.0 => $libdir/" >/dev/null || fail "the program does not use the installed library"
 run "$work/consumer/hello"
 
 # Only where the other MPI is installed: a project that uses it must be told, not crash when it runs.
 other=mpich
-pkg-config --libs hetmpi | grep -q mpich && other=openmpi
+pkg-config --libs hetmpi | grep mpich >/dev/null && other=openmpi
 if command -v "mpicc.$other" >/dev/null; then
     if cmake -S "$source/tests/install/consumer" -B "$work/other" -DCMAKE_PREFIX_PATH="$prefix" -DHELLO="$hello" \
         -DCMAKE_C_COMPILER="$cc" -DMPI_EXECUTABLE_SUFFIX=".$other" >"$work/log" 2>&1; then
