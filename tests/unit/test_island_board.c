@@ -128,7 +128,7 @@ static void random_programs_shm(void **state)
 static void random_programs_ipc(void **state)
 {
     (void)state;
-    if (!mem_has_device())
+    if (strcmp(mem_backend(), "host") == 0)
         skip();
     for (int members = 1; members <= 5; members++) {
         for (uint64_t seed = 0; seed < 6; seed++)
