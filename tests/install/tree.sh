@@ -1,12 +1,13 @@
 #!/bin/bash
-# Installs into a folder of its own and uses what is there as a user would: what is exported, the header in C and C++, and
-# examples/hello_allreduce.c built through pkg-config and through find_package, run on two ranks, and moved elsewhere.
+# Installs into a folder, moves it, and uses what is there as a user would: what is exported, the header in C and C++,
+# and examples/hello_allreduce.c, built through pkg-config and through find_package and run on two ranks.
 # Usage: tree.sh SOURCE BUILD CC MPIEXEC [SANITIZERS]
-set -euo pipefail   # so no grep -q at the end of a pipe: it would break the pipe
+set -euo pipefail
 source=$1 build=$2 cc=$3 mpiexec=$4 sanitize=${5:-}
 hello=$source/examples/hello_allreduce.c
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
+has() { [[ $1 == *"$2"* ]]; }   # not grep -q, which breaks the pipe that it reads
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -19,7 +20,7 @@ for file in include/hetmpi.h bin/hetmpi_info; do
     [ -f "$prefix/$file" ] || fail "$file is not there"
 done
 [ -f "$libdir/pkgconfig/hetmpi.pc" ] || fail "hetmpi.pc is not there"
-readelf -d "$library" | grep 'SONAME.*\[libhetmpi\.so\.0\]' >/dev/null || fail "the library's soname is not libhetmpi.so.0"
+has "$(readelf -d "$library")" 'soname: [libhetmpi.so.0]' || fail "the library's soname is not libhetmpi.so.0"
 "$prefix/bin/hetmpi_info" >"$work/info" || fail "hetmpi_info"
 
 # The move shows that nothing in the tree holds the place it was installed to.
@@ -58,18 +59,19 @@ run() { HETMPI_TEST_RANKS=2 "$mpiexec" -n 2 "$@" || fail "$1 on two ranks"; }
 
 "$cc" "${flags[@]}" "${cflags[@]}" "$hello" -o "$work/hello" "${libs[@]}" -Wl,-rpath,"$libdir" ||
     fail "with pkg-config"
-ldd "$work/hello" | grep "libhetmpi.so.0 => $libdir/" >/dev/null || fail "the program does not use the installed library"
+has "$(ldd "$work/hello")" "libhetmpi.so.0 => $libdir/" || fail "hello does not use the installed library"
 run "$work/hello"
 
 cmake -S "$source/tests/install/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DHELLO="$hello" \
-    -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="${flags[*]}" >"$work/log" 2>&1 || { cat "$work/log"; fail "find_package"; }
+    -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="${flags[*]}" >"$work/log" 2>&1 ||
+    { cat "$work/log"; fail "find_package"; }
 cmake --build "$work/consumer" >"$work/log" 2>&1 || { cat "$work/log"; fail "build with the CMake package"; }
-ldd "$work/consumer/hello" | grep "libhetmpi.so.0 => $libdir/" >/dev/null || fail "the program does not use the installed library"
+has "$(ldd "$work/consumer/hello")" "libhetmpi.so.0 => $libdir/" || fail "consumer/hello does not use the installed library"
 run "$work/consumer/hello"
 
 # Only where the other MPI is installed: a project that uses it must be told, not crash when it runs.
 other=mpich
-pkg-config --libs hetmpi | grep mpich >/dev/null && other=openmpi
+has "${libs[*]}" mpich && other=openmpi
 if command -v "mpicc.$other" >/dev/null; then
     if cmake -S "$source/tests/install/consumer" -B "$work/other" -DCMAKE_PREFIX_PATH="$prefix" -DHELLO="$hello" \
         -DCMAKE_C_COMPILER="$cc" -DMPI_EXECUTABLE_SUFFIX=".$other" >"$work/log" 2>&1; then
