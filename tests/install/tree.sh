@@ -3,6 +3,7 @@
 # and examples/hello_allreduce.c, built through pkg-config and through find_package and run on two ranks.
 # Usage: tree.sh SOURCE BUILD CC MPIEXEC [SANITIZERS]
 set -euo pipefail
+export LC_ALL=C
 source=$1 build=$2 cc=$3 mpiexec=$4 sanitize=${5:-}
 hello=$source/examples/hello_allreduce.c
 
@@ -59,14 +60,14 @@ run() { HETMPI_TEST_RANKS=2 "$mpiexec" -n 2 "$@" || fail "$1 on two ranks"; }
 
 "$cc" "${flags[@]}" "${cflags[@]}" "$hello" -o "$work/hello" "${libs[@]}" -Wl,-rpath,"$libdir" ||
     fail "with pkg-config"
-has "$(ldd "$work/hello")" "libhetmpi.so.0 => $libdir/" || fail "hello does not use the installed library"
+has "$(ldd "$work/hello")" "libhetmpi.so.0 => $libdir/" || fail "hello: not the installed library"
 run "$work/hello"
 
 cmake -S "$source/tests/install/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DHELLO="$hello" \
     -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="${flags[*]}" >"$work/log" 2>&1 ||
     { cat "$work/log"; fail "find_package"; }
 cmake --build "$work/consumer" >"$work/log" 2>&1 || { cat "$work/log"; fail "build with the CMake package"; }
-has "$(ldd "$work/consumer/hello")" "libhetmpi.so.0 => $libdir/" || fail "consumer/hello does not use the installed library"
+has "$(ldd "$work/consumer/hello")" "libhetmpi.so.0 => $libdir/" || fail "consumer/hello: not the installed library"
 run "$work/consumer/hello"
 
 # Only where the other MPI is installed: a project that uses it must be told, not crash when it runs.
