@@ -126,6 +126,16 @@ static void sizes_differ(struct cfg *cfg, size_t sent, size_t expected)
     comm_drop(&comm);
 }
 
+static const int swapped[2] = { 1, 0 };
+
+/* A message in two blocks, so that it is staged wherever it lies. */
+static struct wire_xfer blocks_xfer(int peer, uint32_t chunk, void *base)
+{
+    return (struct wire_xfer){ .peer = peer, .op = 1, .chunk = chunk, .channel = (uint16_t)chunk, .length = 1000,
+                               .view = { .base = base, .element = 1, .layout = LAYOUT_BLOCKS, .ranks = swapped, .L = 500,
+                                         .count = 600 } };
+}
+
 /* Receives that nobody sends for, and sends that nobody receives, end with the wire. */
 static void given_up(struct cfg *cfg)
 {
@@ -133,7 +143,6 @@ static void given_up(struct cfg *cfg)
     struct comm comm;
     struct wire *wire;
     struct wire_xfer out, in, blocks;
-    static const int ranks[2] = { 1, 0 };
     char *memory = calloc(3, BYTES);
 
     comm_make(&comm, cfg);
@@ -141,12 +150,7 @@ static void given_up(struct cfg *cfg)
         out = plain_xfer(1 - comm.rank, memory, BYTES);
         in = plain_xfer(1 - comm.rank, memory + BYTES, BYTES);
         in.channel = 1;
-        blocks = plain_xfer(1 - comm.rank, memory + 2 * BYTES, 1000);
-        blocks.channel = 2;
-        blocks.view.layout = LAYOUT_BLOCKS;
-        blocks.view.ranks = ranks;
-        blocks.view.L = 500;
-        blocks.view.count = 600;
+        blocks = blocks_xfer(1 - comm.rank, 2, memory + 2 * BYTES);
         expect(&comm, !wire_for(&comm, out.peer, &wire), "wire_for");
         expect(&comm, !wire->ops->send(wire, &out), "send");
         expect(&comm, !wire->ops->recv(wire, &in), "recv");
@@ -156,6 +160,49 @@ static void given_up(struct cfg *cfg)
     comm_drop(&comm);
     MPI_Barrier(MPI_COMM_WORLD);
     free(memory);
+}
+
+static bool finish(struct wire *wire, struct wire_xfer *x)
+{
+    double until = traffic_now() + 30;
+    bool done = false;
+
+    while (!done && traffic_now() < until)
+        if (wire->ops->poll(wire, x, &done))
+            return false;
+    return done;
+}
+
+/* Later chunks hold all slots for receives whose sender waits for an earlier chunk: that one gets a slot all the same. */
+static void oldest_first(struct cfg *cfg)
+{
+    struct comm comm;
+    struct wire *wire;
+    struct wire_xfer x[4];
+    static const uint32_t chunks[4] = { 5, 6, 1, 7 };
+    static char data[4][1200], copy[4][1200];
+
+    comm_make(&comm, cfg);
+    memset(data, 9, sizeof(data));
+    for (int i = 0; i < 4 && comm.rank < 2; i++)
+        x[i] = blocks_xfer(1 - comm.rank, chunks[i], comm.rank ? copy[i] : data[i]);
+    expect(&comm, comm.rank > 1 || !wire_for(&comm, 1 - comm.rank, &wire), "wire_for");
+    if (comm.rank == 1) {
+        expect(&comm, !wire->ops->recv(wire, &x[0]) && !wire->ops->recv(wire, &x[1]), "two receives, two slots");
+        expect(&comm, wire->ops->recv(wire, &x[3]) == COMM_AGAIN, "a later message has to wait for a slot");
+        expect(&comm, !wire->ops->recv(wire, &x[2]), "the oldest message gets a slot beyond the bound");
+        expect(&comm, finish(wire, &x[2]), "the oldest message comes");
+        MPI_Send(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+        expect(&comm, finish(wire, &x[0]) && finish(wire, &x[1]), "the later ones come");
+        expect(&comm, !memcmp(copy[0] + 600, data[0], 500) && !memcmp(copy[2], data[2], 500) && copy[2][500] == 0,
+               "what came is right");
+    } else if (comm.rank == 0) {
+        expect(&comm, !wire->ops->send(wire, &x[2]) && finish(wire, &x[2]), "the oldest message goes");
+        MPI_Recv(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int i = 0; i < 2; i++)
+            expect(&comm, !wire->ops->send(wire, &x[i]) && finish(wire, &x[i]), "a later one goes");
+    }
+    comm_drop(&comm);
 }
 
 int main(int argc, char **argv)
@@ -189,6 +236,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "with the least staging memory nothing was ever refused\n");
         failures++;
     }
+    if (cfg->wire == CFG_WIRE_MPI)
+        oldest_first(cfg);
     cfg->staging = 8 << 20;
     sizes_differ(cfg, 200, 300);
     sizes_differ(cfg, 300, 200);

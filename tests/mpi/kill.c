@@ -1,0 +1,112 @@
+/*
+ * One rank kills itself, as kill -9 would, in the middle of a loop of allreduces; the others must end with an error
+ * that names it. Started by kill.sh, which judges by the files that the survivors leave (the MPI's own end of such a
+ * job means nothing):
+ *
+ *     kill FOLDER small|large VICTIM
+ *
+ * FOLDER/rank.R: "CODE SECONDS MESSAGE" of rank R, seconds since the victim's death.
+ */
+#define _GNU_SOURCE
+#include "common.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LARGE 400009
+#define LIFE_S 0.15          /* of the victim, once the loop runs */
+#define PATIENCE_S 20.0      /* for the other survivors to leave their files */
+
+static char folder[400];
+
+static void write_file(const char *name, const char *text)
+{
+    char path[512], temporary[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(temporary, sizeof temporary, "%s/.%s", folder, name);
+    FILE *file = fopen(temporary, "w");
+    if (!file)
+        t_fatal("cannot write %s", temporary);
+    fputs(text, file);
+    fclose(file);
+    rename(temporary, path); /* readers see all of it or nothing */
+}
+
+static void *die(void *arg)
+{
+    char text[64];
+    (void)arg;
+    t_sleep(LIFE_S);
+    snprintf(text, sizeof text, "%.6f\n", t_now());
+    write_file("death", text);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static double death_time(void)
+{
+    char path[512];
+    double at = t_now();
+    snprintf(path, sizeof path, "%s/death", folder);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return at;
+    if (fscanf(file, "%lf", &at) != 1)
+        at = t_now();
+    fclose(file);
+    return at;
+}
+
+/* The first that leaves may make mpiexec end the rest: wait until all have written. */
+static void wait_for_others(int victim)
+{
+    double until = t_now() + PATIENCE_S;
+    for (int r = 0; r < t_ranks; r++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/rank.%d", folder, r);
+        while (r != victim && access(path, F_OK) != 0 && t_now() < until)
+            t_sleep(0.005);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGTERM, SIG_IGN); /* of an mpiexec that ends the job because one rank died */
+    t_begin(&argc, &argv, "kill", MPI_THREAD_SINGLE);
+    t_watchdog(60);
+    if (argc != 4 || t_ranks < 2)
+        t_fatal("usage: kill FOLDER small|large VICTIM, on 2 ranks or more");
+    snprintf(folder, sizeof folder, "%s", argv[1]);
+    size_t n = strcmp(argv[2], "large") == 0 ? LARGE : 7;
+    int victim = atoi(argv[3]), code = HETMPI_SUCCESS;
+    int32_t *x = t_malloc(n * sizeof *x);
+    pthread_t thread;
+    T_OK(hetmpi_barrier(MPI_COMM_WORLD));
+    if (t_rank == victim && pthread_create(&thread, NULL, die, NULL))
+        t_fatal("pthread_create failed");
+    bool right = true;
+    t_stage("loop of allreduces");
+    for (int call = 0; code == HETMPI_SUCCESS; call++) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = call + (int32_t)i;
+        code = hetmpi_allreduce(MPI_IN_PLACE, x, n, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
+        if (code == HETMPI_SUCCESS)
+            right &= x[n - 1] == (call + (int32_t)(n - 1)) * t_ranks;
+    }
+    char text[700], name[32], message[512];
+    double seconds = t_now() - death_time();
+    snprintf(message, sizeof message, "%s", hetmpi_last_error());
+    /* Later calls must fail at once, not wait again. */
+    double start = t_now();
+    int later = hetmpi_barrier(MPI_COMM_WORLD);
+    right &= later != HETMPI_SUCCESS && t_now() - start < 1;
+    snprintf(text, sizeof text, "%s %.3f %s\n", right ? t_code_name(code) : "WRONG", seconds, message);
+    snprintf(name, sizeof name, "rank.%d", t_rank);
+    write_file(name, text);
+    wait_for_others(victim);
+    _exit(0); /* MPI_Finalize cannot end well without the victim */
+}

@@ -1,0 +1,127 @@
+/*
+ * A rank that never calls: with HETMPI_TIMEOUT=1 the others end with HETMPI_ERR_TIMEOUT and a message that names the
+ * rank and the collective, later calls fail at once, other communicators work, and the late rank fails too.
+ */
+#include "common.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LONG 100003
+
+enum kind { SMALL_ALLREDUCE, LONG_ALLREDUCE, NONBLOCKING, PERSISTENT, BCAST, BARRIER, KINDS };
+static const char *const names[KINDS] = { "allreduce", "allreduce", "allreduce", "allreduce", "bcast", "barrier" };
+
+static int32_t data[LONG];
+
+static int call(enum kind kind, MPI_Comm comm, int root)
+{
+    hetmpi_request_t request = HETMPI_REQUEST_NULL;
+    int code;
+    switch (kind) {
+    case SMALL_ALLREDUCE: return hetmpi_allreduce(MPI_IN_PLACE, data, 3, MPI_INT32_T, MPI_SUM, comm);
+    case LONG_ALLREDUCE: return hetmpi_allreduce(MPI_IN_PLACE, data, LONG, MPI_INT32_T, MPI_SUM, comm);
+    case NONBLOCKING:
+        code = hetmpi_iallreduce(MPI_IN_PLACE, data, LONG, MPI_INT32_T, MPI_SUM, comm, &request);
+        if (code)
+            return code;
+        for (int flag = 0; !flag && !code;) /* a program may poll and never wait */
+            code = hetmpi_test(&request, &flag, MPI_STATUS_IGNORE);
+        return code;
+    case PERSISTENT:
+        code = hetmpi_allreduce_init(MPI_IN_PLACE, data, 3, MPI_INT32_T, MPI_SUM, comm, MPI_INFO_NULL, &request);
+        if (!code)
+            code = hetmpi_start(&request);
+        if (!code)
+            code = hetmpi_wait(&request, MPI_STATUS_IGNORE);
+        if (request != HETMPI_REQUEST_NULL) {
+            char text[512];
+            snprintf(text, sizeof text, "%s", hetmpi_last_error());
+            T_OK(hetmpi_request_free(&request));
+        }
+        return code;
+    case BCAST: return hetmpi_bcast(data, LONG, MPI_INT32_T, root, comm);
+    case BARRIER: return hetmpi_barrier(comm);
+    case KINDS: break;
+    }
+    return HETMPI_SUCCESS;
+}
+
+static bool names_rank(const char *text, int rank)
+{
+    char want[32];
+    int n = snprintf(want, sizeof want, "rank %d", rank);
+    for (const char *at = text; (at = strstr(at, want)) != NULL; at++)
+        if (!isdigit((unsigned char)at[n]))
+            return true;
+    return false;
+}
+
+static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI_Comm others)
+{
+    MPI_Comm comm;
+    double slack = t_sanitized() ? 6 : 2, started;
+    int error = 0, x = t_rank, code;
+    t_stage("%s, kind %d, rank %d absent, timeout %.1f s", names[kind], (int)kind, absent, timeout);
+    T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    T_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    T_OK(hetmpi_comm_attach(comm, info));
+    T_OK(hetmpi_barrier(comm));
+    if (t_rank == absent) {
+        /* Stays away until all others have given up; then comes. */
+        T_MPI(MPI_Barrier(MPI_COMM_WORLD));
+        started = t_now();
+        code = call(kind, comm, absent);
+        T_CHECK(code != HETMPI_SUCCESS, "the late rank's call succeeded");
+        T_CHECK(t_now() - started < timeout + slack, "the late rank's call took %.2f s", t_now() - started);
+    } else {
+        started = t_now();
+        code = call(kind, comm, absent);
+        double took = t_now() - started;
+        char text[512];
+        snprintf(text, sizeof text, "%s", hetmpi_last_error());
+        T_CHECK(code == HETMPI_ERR_TIMEOUT, "%s instead of TIMEOUT: %s", t_code_name(code), text);
+        /* Ranks that come later, or learn it from another, may wait a little less. */
+        T_CHECK(took > 0.5 * timeout && took < timeout + slack, "the call ended after %.2f s", took);
+        if (kind != PERSISTENT) /* there hetmpi_request_free came between */
+            T_CHECK(names_rank(text, absent) && strstr(text, names[kind]) != NULL,
+                    "the message does not name rank %d and %s: %s", absent, names[kind], text);
+        started = t_now();
+        T_CODE(HETMPI_ERR_TIMEOUT, hetmpi_allreduce(MPI_IN_PLACE, &x, 1, MPI_INT32_T, MPI_SUM, comm));
+        T_CHECK(t_now() - started < 0.3, "a call on the failed communicator took %.2f s", t_now() - started);
+        T_OK(hetmpi_comm_error(comm, &error));
+        T_CODE(HETMPI_ERR_TIMEOUT, error);
+        x = 1;
+        T_OK(hetmpi_allreduce(MPI_IN_PLACE, &x, 1, MPI_INT32_T, MPI_SUM, others));
+        T_CHECK(x == t_ranks - 1, "sum of ones over the others is %d", x);
+        T_MPI(MPI_Barrier(MPI_COMM_WORLD));
+    }
+    t_stage("freeing the failed communicator");
+    T_MPI(MPI_Comm_free(&comm));
+}
+
+int main(int argc, char **argv)
+{
+    t_begin(&argc, &argv, "timeout", MPI_THREAD_SINGLE);
+    if (t_ranks < 2)
+        t_skip("one rank waits for nobody");
+    int absent = t_ranks - 1;
+    MPI_Comm others;
+    MPI_Info info;
+    T_MPI(MPI_Comm_split(MPI_COMM_WORLD, t_rank == absent, t_rank, &others));
+    T_MPI(MPI_Comm_set_errhandler(others, MPI_ERRORS_RETURN));
+    T_OK(hetmpi_comm_attach(others, MPI_INFO_NULL));
+    T_MPI(MPI_Info_create(&info));
+    T_MPI(MPI_Info_set(info, "timeout", "400ms"));
+    check(SMALL_ALLREDUCE, absent, 1, MPI_INFO_NULL, others);
+    for (int kind = LONG_ALLREDUCE; kind < KINDS; kind++)
+        check((enum kind)kind, absent, 0.4, info, others);
+    T_MPI(MPI_Info_free(&info));
+    int32_t one = 1;
+    T_OK(hetmpi_allreduce(MPI_IN_PLACE, &one, 1, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD));
+    T_CHECK(one == t_ranks, "sum of ones is %d", one);
+    T_MPI(MPI_Comm_free(&others));
+    return t_end();
+}
