@@ -69,12 +69,10 @@ struct island;
 struct wire;
 struct op;
 
-/* What one rank tells the others at set-up: fixed layout, compared before anything else is trusted. */
-struct comm_facts;
-
 struct comm {
     MPI_Comm user;             /* the application's; never used for point-to-point */
     MPI_Comm shadow;           /* our duplicate; MPI_COMM_NULL when everything stays on one node */
+    uint64_t serial;           /* never used twice in a process */
     int rank, size;
     const struct cfg *cfg;     /* of this communicator */
     struct cfg *cfg_own;       /* non-NULL: allocated for it */
@@ -90,22 +88,60 @@ struct comm {
     int *local;                /* [n_local] ranks on this node with shared memory, ascending, ours among them */
     int n_local;
     bool one_node;             /* all ranks are in local */
+    int *leaders;              /* [n_groups] lowest rank of each group of ranks that share memory, ascending */
+    int n_groups;              /* 1 with one_node */
     int spin;                  /* polls before yielding */
+    size_t chunk_max;          /* most bytes of a chunk, the same on all ranks */
+    bool any_device;           /* some rank has a device */
+    bool small_ok;             /* the small-message short cut can serve this communicator */
 
     struct island *island;     /* opened at the first collective that needs it */
     struct wire *wire_shm, *wire_mpi;
 
     uint64_t meetings;         /* number of the last meeting begun */
+    struct meet_net *net;      /* exchange of meetings between groups: see meet.c */
     uint64_t local_ops;        /* number of the next local operation of the island */
 
     /* Queue of collectives: one runs at a time, in call order, which is the same on all ranks. */
     struct op *head, *tail;
     _Atomic int queued;
+    uint64_t ops;              /* queued so far */
+    struct exec *exec;         /* runs the schedule of the head: see exec.c */
+    struct sched_cache *cache;
+    unsigned char *small_partials;  /* island results of a short cut over several islands */
+    void *small_stage;         /* pinned host memory for short cuts with device buffers: see small.c */
+    _Atomic uint64_t *stream_word; /* pinned: number of on_stream calls completed */
+    uint64_t stream_calls;
+    _Atomic int async_code;    /* error of an on_stream call that nobody has seen yet */
+    char async_text[512];
+    _Atomic uint64_t progress; /* grows whenever something moved; watched by waits */
 
+    bool goodbye_said;
     _Atomic int failed;        /* 0, or the code that ended this communicator's use */
     char failed_text[512];
     struct comm *next;         /* all communicators of the process */
 };
+
+/* What hetmpi holds for a communicator, set up now (collectively) if it is not there. */
+int comm_get(MPI_Comm user, MPI_Info info, struct comm **comm);
+/* Only if it is there; else NULL. Not collective. */
+struct comm *comm_find(MPI_Comm user);
+int comm_on_delete(MPI_Comm user, int keyval, void *value, void *extra);   /* MPI attribute callback */
+void comm_free_all(void);
+struct comm *comm_first(void);     /* list of all, under the engine's lock */
+bool comm_lives(uint64_t serial);  /* is it still there? */
+
+/* setup.c: everything that needs all ranks. *comm is ready or untouched. */
+int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm);
+void comm_release(struct comm *comm);   /* frees what setup and later use took, not the struct itself */
+
+/* Ends the use of a communicator: stores code and text, tells the ranks of this node. The first failure wins;
+ * returns its code, with the text as this thread's error. */
+int comm_fail(struct comm *comm, int code, const char *text);
+/* HETMPI_SUCCESS, or the failure of this communicator (found here or by another rank of the node). */
+int comm_failed(struct comm *comm);
+/* MPI's answer as a code of ours, with MPI's text. */
+int comm_mpi_error(int mpi_code, const char *call);
 
 /* Tags on the shadow communicator. */
 enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_WIRE_MAX = 8191 };

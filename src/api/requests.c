@@ -1,0 +1,225 @@
+/* Completion: wait, test, start, free. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "core/log.h"
+#include "core/proc.h"
+
+static void fill_status(MPI_Status *status, size_t bytes, int error)
+{
+    if (status == MPI_STATUS_IGNORE)
+        return;
+    status->MPI_SOURCE = MPI_ANY_SOURCE;
+    status->MPI_TAG = MPI_ANY_TAG;
+    status->MPI_ERROR = error;
+    MPI_Status_set_cancelled(status, 0);
+    MPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)bytes);
+}
+
+static bool is_active(const struct hetmpi_request *request)
+{
+    return request && request->active;
+}
+
+/* A request that is done: hands out its result; it becomes inactive, or goes. */
+static int complete(hetmpi_request_t *handle, MPI_Status *status)
+{
+    struct hetmpi_request *request = *handle;
+    int code = request->op.error;
+    MPI_Comm user = comm_lives(request->comm_serial) ? request->user : MPI_COMM_NULL;
+    const char *function = request->function;
+
+    if (code)
+        err_copy(code, request->op.text);
+    fill_status(status, code ? 0 : request->bytes, code);
+    request->active = false;
+    if (!request->persistent) {
+        free(request);
+        *handle = HETMPI_REQUEST_NULL;
+    }
+    return code ? api_report(user, function, code) : HETMPI_SUCCESS;
+}
+
+static int null_argument(const char *function, const char *name)
+{
+    return api_report(MPI_COMM_NULL, function, err_set(HETMPI_ERR_ARG, "%s: %s is NULL", function, name));
+}
+
+int hetmpi_wait(hetmpi_request_t *request, MPI_Status *status)
+{
+    if (!request)
+        return null_argument("wait", "request");
+    if (!is_active(*request)) {
+        fill_status(status, 0, HETMPI_SUCCESS);
+        return HETMPI_SUCCESS;
+    }
+    engine_wait(&(*request)->op);
+    return complete(request, status);
+}
+
+static bool is_done(const struct hetmpi_request *request)
+{
+    return atomic_load_explicit(&request->op.done, memory_order_acquire);
+}
+
+/* Time passes in tests too: a program that only tests must learn of dead peers and timeouts. */
+static void look_while_testing(struct hetmpi_request *request)
+{
+    static _Thread_local struct { struct watch watch; uint64_t serial; uint64_t call; } seen;
+
+    if (is_done(request))
+        return;
+    if (seen.serial != request->comm_serial || seen.call != request->op.id) {
+        watch_begin(&seen.watch, request->op.comm);
+        seen.watch.polls = UINT_MAX / 2;   /* a test never spins */
+        seen.serial = request->comm_serial;
+        seen.call = request->op.id;
+    }
+    watch_look(&seen.watch, request->op.comm);
+}
+
+int hetmpi_test(hetmpi_request_t *request, int *flag, MPI_Status *status)
+{
+    if (!request)
+        return null_argument("test", "request");
+    if (!flag)
+        return null_argument("test", "flag");
+    *flag = 1;
+    if (!is_active(*request)) {
+        fill_status(status, 0, HETMPI_SUCCESS);
+        return HETMPI_SUCCESS;
+    }
+    if (!is_done(*request))
+        engine_progress();
+    if (is_done(*request))
+        return complete(request, status);
+    look_while_testing(*request);
+    *flag = 0;
+    return HETMPI_SUCCESS;
+}
+
+static MPI_Status *status_of(MPI_Status statuses[], int i)
+{
+    return statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
+}
+
+static int check_array(const char *function, int n, const hetmpi_request_t requests[])
+{
+    if (n < 0)
+        return api_report(MPI_COMM_NULL, function, err_set(HETMPI_ERR_ARG, "%s: n is %d", function, n));
+    return n > 0 && !requests ? null_argument(function, "requests") : HETMPI_SUCCESS;
+}
+
+int hetmpi_waitall(int n, hetmpi_request_t requests[], MPI_Status statuses[])
+{
+    int first = check_array("waitall", n, requests), code;
+
+    if (first)
+        return first;
+    for (int i = 0; i < n; i++) {
+        code = hetmpi_wait(&requests[i], status_of(statuses, i));
+        first = first ? first : code;
+    }
+    return first;
+}
+
+int hetmpi_testall(int n, hetmpi_request_t requests[], int *flag, MPI_Status statuses[])
+{
+    int code = check_array("testall", n, requests);
+
+    if (code)
+        return code;
+    if (!flag)
+        return null_argument("testall", "flag");
+    engine_progress();
+    for (int i = 0; i < n; i++)
+        if (is_active(requests[i]) && !is_done(requests[i])) {
+            look_while_testing(requests[i]);
+            *flag = 0;
+            return HETMPI_SUCCESS;
+        }
+    *flag = 1;
+    return hetmpi_waitall(n, requests, statuses);
+}
+
+int hetmpi_waitany(int n, hetmpi_request_t requests[], int *index, MPI_Status *status)
+{
+    struct hetmpi_request *one = NULL;
+    struct watch watch;
+    int code = check_array("waitany", n, requests);
+
+    if (code)
+        return code;
+    if (!index)
+        return null_argument("waitany", "index");
+    for (int i = 0; i < n && !one; i++)
+        if (is_active(requests[i]))
+            one = requests[i];
+    if (!one) {
+        *index = MPI_UNDEFINED;
+        fill_status(status, 0, HETMPI_SUCCESS);
+        return HETMPI_SUCCESS;
+    }
+    watch_begin(&watch, one->op.comm);
+    for (;;) {
+        for (int i = 0; i < n; i++)
+            if (is_active(requests[i]) && is_done(requests[i])) {
+                *index = i;
+                return complete(&requests[i], status);
+            }
+        if (!engine_progress() && !is_done(one))
+            watch_pause(&watch, one->op.comm, NULL, NULL);
+    }
+}
+
+int hetmpi_start(hetmpi_request_t *request)
+{
+    int code;
+
+    if (!request)
+        return null_argument("start", "request");
+    if (!*request || !(*request)->persistent)
+        return api_report(MPI_COMM_NULL, "start",
+                          err_set(HETMPI_ERR_STATE, "start: the request is not persistent (from hetmpi_X_init)"));
+    if ((*request)->active)
+        return api_report((*request)->user, "start",
+                          err_set(HETMPI_ERR_STATE, "start: the %s request is active: complete it first",
+                                  (*request)->function));
+    if (!comm_lives((*request)->comm_serial))
+        return api_report(MPI_COMM_NULL, "start",
+                          err_set(HETMPI_ERR_STATE, "start: the communicator of this %s request was freed",
+                                  (*request)->function));
+    code = coll_start(*request);
+    return code ? api_report((*request)->user, "start", code) : HETMPI_SUCCESS;
+}
+
+int hetmpi_startall(int n, hetmpi_request_t requests[])
+{
+    int code = check_array("startall", n, requests);
+
+    for (int i = 0; i < n && !code; i++)
+        code = hetmpi_start(&requests[i]);
+    return code;
+}
+
+int hetmpi_request_free(hetmpi_request_t *request)
+{
+    struct hetmpi_request *gone;
+
+    if (!request)
+        return null_argument("request_free", "request");
+    gone = *request;
+    *request = HETMPI_REQUEST_NULL;
+    if (!gone)
+        return HETMPI_SUCCESS;
+    engine_lock();
+    if (gone->active && !is_done(gone)) {
+        gone->op.orphan = true;   /* the engine frees it when it is done */
+        gone = NULL;
+    }
+    engine_unlock();
+    free(gone);
+    return HETMPI_SUCCESS;
+}

@@ -1,0 +1,319 @@
+/* Life of what hetmpi keeps for a communicator: look-up by attribute, failure, end. Set-up is in setup.c. */
+#include "core/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/engine.h"
+#include "core/log.h"
+#include "core/proc.h"
+#include "hetmpi.h"
+
+static struct comm *all_comms;              /* under the engine's lock, as is the next */
+static uint64_t serials;
+static _Atomic unsigned generation = 1;     /* changes whenever a communicator ends */
+
+/* The last look-up of this thread: an MPI attribute look-up costs more than the rest of a small call. */
+static _Thread_local struct { MPI_Comm user; struct comm *comm; unsigned generation; } last;
+
+struct comm *comm_first(void) { return all_comms; }
+
+bool comm_lives(uint64_t serial)
+{
+    const struct comm *comm;
+
+    engine_lock();
+    for (comm = all_comms; comm && comm->serial != serial; comm = comm->next)
+        ;
+    engine_unlock();
+    return comm != NULL;
+}
+
+struct comm *comm_find(MPI_Comm user)
+{
+    struct comm *comm = NULL;
+    unsigned now = atomic_load_explicit(&generation, memory_order_acquire);
+    int found = 0;
+
+    if (last.user == user && last.generation == now && last.comm)
+        return last.comm;
+    if (user == MPI_COMM_NULL || MPI_Comm_get_attr(user, proc_comm_keyval(), &comm, &found) != MPI_SUCCESS || !found)
+        return NULL;
+    last.user = user;
+    last.comm = comm;
+    last.generation = now;
+    return comm;
+}
+
+/* Settings of one communicator: the process's, changed by the entries of info. NULL with *code set on error. */
+static struct cfg *settings_from_info(MPI_Info info, int *code)
+{
+    char key[MPI_MAX_INFO_KEY + 1], value[MPI_MAX_INFO_VAL + 1];
+    struct cfg *cfg = malloc(sizeof(*cfg));
+    int n = 0, flag;
+
+    if (!cfg) {
+        *code = err_set(HETMPI_ERR_MEMORY, "no memory for the settings of a communicator");
+        return NULL;
+    }
+    *cfg = *cfg_process();
+    MPI_Info_get_nkeys(info, &n);
+    for (int i = 0; i < n; i++) {
+        MPI_Info_get_nthkey(info, i, key);
+        MPI_Info_get(info, key, MPI_MAX_INFO_VAL, value, &flag);
+        *code = flag ? cfg_set_info(cfg, key, value) : HETMPI_SUCCESS;
+        if (*code) {
+            free(cfg);
+            return NULL;
+        }
+    }
+    *code = HETMPI_SUCCESS;
+    return cfg;
+}
+
+static int check_user_comm(MPI_Comm user)
+{
+    int inter = 0;
+
+    if (user == MPI_COMM_NULL)
+        return err_set(HETMPI_ERR_ARG, "the communicator is MPI_COMM_NULL");
+    MPI_Comm_test_inter(user, &inter);
+    if (inter)
+        return err_set(HETMPI_ERR_ARG, "the communicator is an intercommunicator: hetmpi serves intracommunicators only");
+    return HETMPI_SUCCESS;
+}
+
+/* This process could not start (a bad setting, no device), but the others do not know and are about to set the
+ * communicator up: tells them, so that all ranks get the error instead of waiting for this one. */
+static void share_start_error(MPI_Comm user, int code)
+{
+    struct comm *comm;
+    char text[512];
+    int size = 0, initialized = 0, finalized = 0;
+
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (!initialized || finalized || MPI_Comm_size(user, &size) != MPI_SUCCESS || size == 1)
+        return;
+    snprintf(text, sizeof(text), "%s", err_text());
+    comm = calloc(1, sizeof(*comm));
+    if (comm)
+        comm_setup(user, NULL, comm);
+    free(comm);
+    err_copy(code, text);
+}
+
+int comm_get(MPI_Comm user, MPI_Info info, struct comm **out)
+{
+    struct comm *comm;
+    int code;
+
+    code = proc_start();
+    if (code) {
+        if (code != HETMPI_ERR_STATE && user != MPI_COMM_NULL)
+            share_start_error(user, code);
+        return code;
+    }
+    comm = comm_find(user);
+    if (comm && info != MPI_INFO_NULL)
+        return err_set(HETMPI_ERR_STATE, "this communicator is set up already: settings can be given to the first "
+                       "hetmpi call on it only (hetmpi_comm_attach)");
+    if (comm) {
+        *out = comm;
+        return HETMPI_SUCCESS;
+    }
+    code = check_user_comm(user);
+    if (code)
+        return code;
+    comm = calloc(1, sizeof(*comm));
+    if (!comm)
+        return err_set(HETMPI_ERR_MEMORY, "no memory for a communicator");
+    comm->cfg = cfg_process();
+    if (info != MPI_INFO_NULL) {
+        comm->cfg_own = settings_from_info(info, &code);
+        comm->cfg = comm->cfg_own;
+        /* A rank whose info is bad still takes part, or the others would wait for it: setup.c spreads the error. */
+    }
+    code = comm_setup(user, code ? NULL : comm->cfg, comm);
+    if (code)
+        goto free_comm;
+    if (MPI_Comm_set_attr(user, proc_comm_keyval(), comm) != MPI_SUCCESS) {
+        code = err_set(HETMPI_ERR_MPI, "MPI_Comm_set_attr failed");
+        goto release;
+    }
+    engine_lock();
+    comm->serial = ++serials;
+    comm->next = all_comms;
+    all_comms = comm;
+    engine_unlock();
+    *out = comm;
+    return HETMPI_SUCCESS;
+
+release:
+    comm_release(comm);
+free_comm:
+    free(comm->cfg_own);
+    free(comm);
+    return code;
+}
+
+/* A rank may be done while another still has to map its memory to read what it left there: where regions may have been
+ * made, all ranks meet once more before any goes. */
+static bool needs_goodbye(struct comm *comm)
+{
+    return comm->size > 1 && comm->exec && !comm->goodbye_said && !comm_failed(comm);
+}
+
+static void goodbye(struct comm *comm, struct op *op)
+{
+    memset(op, 0, sizeof(*op));
+    op->comm = comm;
+    op->call.kind = COLL_BARRIER;
+    comm->goodbye_said = true;
+    engine_submit(op);
+}
+
+/* MPI_Comm_free, hetmpi_comm_detach and the end of the process all come here. */
+int comm_on_delete(MPI_Comm user, int keyval, void *value, void *extra)
+{
+    struct comm *comm = value, **link;
+    struct op op;
+
+    (void)user, (void)keyval, (void)extra;
+    engine_drain(comm);
+    if (needs_goodbye(comm)) {
+        goodbye(comm, &op);
+        engine_wait(&op);
+    }
+    engine_lock();
+    for (link = &all_comms; *link; link = &(*link)->next)
+        if (*link == comm) {
+            *link = comm->next;
+            break;
+        }
+    engine_unlock();
+    atomic_fetch_add(&generation, 1);
+    comm_release(comm);
+    free(comm->cfg_own);
+    free(comm);
+    return MPI_SUCCESS;
+}
+
+void comm_free_all(void)
+{
+    struct comm *comm;
+    struct op *ops, *op;
+    size_t n = 0;
+
+    /* Ranks have their communicators in different orders: goodbyes are said on all before one is waited for. */
+    for (comm = all_comms; comm; comm = comm->next)
+        n++;
+    ops = n ? calloc(n, sizeof(*ops)) : NULL;
+    op = ops;
+    for (comm = all_comms; comm && ops; comm = comm->next)
+        if (needs_goodbye(comm))
+            goodbye(comm, op++);
+    while (op != ops)
+        engine_wait(--op);
+    free(ops);
+    while (all_comms)
+        if (MPI_Comm_delete_attr(all_comms->user, proc_comm_keyval()) != MPI_SUCCESS)
+            break;
+}
+
+int comm_fail(struct comm *comm, int code, const char *text)
+{
+    int none = 0;
+
+    if (!atomic_compare_exchange_strong(&comm->failed, &none, -1))
+        return comm_failed(comm);
+    snprintf(comm->failed_text, sizeof(comm->failed_text), "%s", text);
+    atomic_store_explicit(&comm->failed, code, memory_order_release);
+    if (comm->ctl) {
+        /* The text stands in our segment; every rank of the node is pointed to it. */
+        snprintf(comm->ctl->failure_text, sizeof(comm->ctl->failure_text), "%s", text);
+        for (int i = 0; i < comm->n_local; i++) {
+            uint64_t zero = 0;
+            atomic_compare_exchange_strong(&comm->ctls[comm->local[i]]->failure.value, &zero,
+                                           (uint64_t)code << 32 | (uint32_t)(comm->rank + 1));
+        }
+    }
+    err_copy(code, comm->failed_text);
+    return code;
+}
+
+/* Another rank of the node ended the communicator's use: takes its code and text over. */
+static int adopt_failure(struct comm *comm, uint64_t word)
+{
+    int none = 0, code = (int)(word >> 32), rank = (int)(uint32_t)word - 1;
+
+    if (atomic_compare_exchange_strong(&comm->failed, &none, -1)) {
+        char text[sizeof(comm->failed_text)];
+        snprintf(text, sizeof(text), "%s", comm->ctls[rank]->failure_text);
+        if (rank == comm->rank)
+            snprintf(comm->failed_text, sizeof(comm->failed_text), "%s", text);
+        else
+            snprintf(comm->failed_text, sizeof(comm->failed_text), "rank %d reported: %.480s", rank, text);
+        atomic_store_explicit(&comm->failed, code, memory_order_release);
+    }
+    return comm_failed(comm);
+}
+
+int comm_failed(struct comm *comm)
+{
+    int code = atomic_load_explicit(&comm->failed, memory_order_acquire);
+    uint64_t word;
+
+    if (code == 0 && comm->ctl) {
+        word = atomic_load_explicit(&comm->ctl->failure.value, memory_order_acquire);
+        if (word)
+            return adopt_failure(comm, word);
+    }
+    while (code == -1)   /* another thread is writing the text: a few instructions */
+        code = atomic_load_explicit(&comm->failed, memory_order_acquire);
+    if (code)
+        err_copy(code, comm->failed_text);
+    return code;
+}
+
+int comm_mpi_error(int mpi_code, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+
+    if (mpi_code == MPI_SUCCESS)
+        return HETMPI_SUCCESS;
+    MPI_Error_string(mpi_code, text, &length);
+    return err_set(HETMPI_ERR_MPI, "%s: %s", call, text);
+}
+
+int comm_region_publish(struct comm *comm, enum ctl_region_kind kind, const struct seg_name *name, const mem_ipc_t *ipc)
+{
+    struct ctl_region *region = &comm->ctl->region[kind];
+
+    if (name)
+        region->name = *name;
+    if (ipc)
+        region->ipc = *ipc;
+    atomic_store_explicit(&region->ready, name || ipc ? 1 : 2, memory_order_release);
+    return HETMPI_SUCCESS;
+}
+
+int comm_region_name(struct comm *comm, int rank, enum ctl_region_kind kind, struct seg_name *name, mem_ipc_t *ipc)
+{
+    const struct ctl_region *region = &comm->ctls[rank]->region[kind];
+
+    switch (atomic_load_explicit(&region->ready, memory_order_acquire)) {
+    case 0:
+        return COMM_AGAIN;
+    case 1:
+        if (name)
+            *name = region->name;
+        if (ipc)
+            *ipc = region->ipc;
+        return HETMPI_SUCCESS;
+    default:
+        return err_set(HETMPI_ERR_MEMORY, "rank %d could not make its shared memory region (see its own message)", rank);
+    }
+}

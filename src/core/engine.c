@@ -1,0 +1,411 @@
+/* The engine: queues of collectives, and their progress. See engine.h. */
+#define _GNU_SOURCE
+#include "core/engine.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/log.h"
+#include "core/proc.h"
+#include "hetmpi.h"
+#include "island/island.h"
+#include "wire/wire.h"
+
+/* Staging of a short cut: what this rank posts, then the result. */
+#define STAGE_IN_BYTES (CTL_SMALL_MAX)
+#define STAGE_OUT_BYTES (256u << 10)
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t work;           /* something was queued */
+    pthread_t thread;
+    bool thread_runs;              /* under lock */
+    _Atomic bool thread_stop;
+    mem_stream_t *stage_stream;    /* copies of short cuts */
+} engine = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
+
+void engine_lock(void) { pthread_mutex_lock(&engine.lock); }
+void engine_unlock(void) { pthread_mutex_unlock(&engine.lock); }
+
+void engine_submit(struct op *op)
+{
+    struct comm *comm = op->comm;
+
+    op->next = NULL;
+    op->error = HETMPI_SUCCESS;
+    op->text[0] = '\0';
+    op->small = small_fits(comm, &op->call);
+    op->stage = false;
+    atomic_store_explicit(&op->done, false, memory_order_relaxed);
+    engine_lock();
+    op->id = ++comm->ops;
+    op->state = op->event && op->stream_value ? OP_WAIT_STREAM : OP_QUEUED;
+    if (comm->tail)
+        comm->tail->next = op;
+    else
+        comm->head = op;
+    comm->tail = op;
+    atomic_fetch_add(&comm->queued, 1);
+    if (engine.thread_runs)
+        pthread_cond_signal(&engine.work);
+    engine_unlock();
+}
+
+/* Takes the head of the queue off, with its result. The op may be gone when this returns. */
+static void finish(struct comm *comm, int code)
+{
+    struct op *op = comm->head;
+    uint64_t stream_value = op->stream_value;
+
+    comm->head = op->next;
+    if (!comm->head)
+        comm->tail = NULL;
+    op->state = OP_DONE;
+    op->error = code;
+    if (code)
+        snprintf(op->text, sizeof(op->text), "%s", err_text());
+    if (op->event) {
+        mem_event_destroy(op->event);
+        op->event = NULL;
+    }
+    if (stream_value) {
+        if (code && !comm->async_code) {
+            snprintf(comm->async_text, sizeof(comm->async_text), "%s", op->text);
+            atomic_store_explicit(&comm->async_code, code, memory_order_release);
+        }
+        /* The stream goes on even after an error: it must never hang. */
+        atomic_store_explicit(comm->stream_word, stream_value, memory_order_release);
+    }
+    atomic_fetch_add(&comm->progress, 1);
+    atomic_fetch_sub(&comm->queued, 1);
+    if (op->orphan)
+        op->release(op);
+    else
+        atomic_store_explicit(&op->done, true, memory_order_release);
+}
+
+static bool on_device(const void *buffer)
+{
+    struct mem_pointer what;
+
+    if (!buffer)
+        return false;
+    mem_query(buffer, &what);
+    return what.kind == MEM_DEVICE;
+}
+
+/* Copies this rank's part of a short cut to where the CPU can read it. */
+static int begin_stage_out(struct comm *comm, struct op *op)
+{
+    const void *data;
+    size_t bytes;
+    int code = HETMPI_SUCCESS;
+
+    if (!comm->small_stage)
+        code = mem_host_alloc(STAGE_IN_BYTES + STAGE_OUT_BYTES, &comm->small_stage);
+    if (!code && !engine.stage_stream)
+        code = mem_stream_create(&engine.stage_stream);
+    if (!code && !op->event)
+        code = mem_event_create(&op->event);
+    if (code)
+        return code;
+    small_payload(comm, &op->call, &data, &bytes);
+    if (bytes)
+        code = mem_copy_async(comm->small_stage, data, bytes, engine.stage_stream);
+    return code ? code : mem_event_record(op->event, engine.stage_stream);
+}
+
+static int begin_stage_in(struct comm *comm, struct op *op, bool *done)
+{
+    char *result = (char *)comm->small_stage + STAGE_IN_BYTES;
+    size_t bytes = small_result_bytes(comm, &op->call);
+    int code = small_combine(comm, &op->call, op->meet.number, result);
+
+    *done = bytes == 0;
+    if (code || !bytes)
+        return code;
+    code = mem_copy_async(op->call.recv, result, bytes, engine.stage_stream);
+    return code ? code : mem_event_record(op->event, engine.stage_stream);
+}
+
+static int post(struct comm *comm, struct op *op)
+{
+    const void *data = NULL;
+    size_t bytes = 0;
+
+    if (op->small) {
+        small_payload(comm, &op->call, &data, &bytes);
+        if (op->stage)
+            data = comm->small_stage;
+    }
+    op->state = OP_MEET;
+    return meet_post(comm, &op->meet, meet_what(op->call.kind, op->call.type, op->call.op, op->call.root),
+                     op->call.count, data, bytes);
+}
+
+static int step_queued(struct comm *comm, struct op *op)
+{
+    int code;
+
+    op->stage = op->small && mem_has_device() && (on_device(op->call.send) || on_device(op->call.recv));
+    if (!op->stage)
+        return post(comm, op);
+    code = begin_stage_out(comm, op);
+    op->state = OP_STAGE_OUT;
+    return code;
+}
+
+/* All have come and agree: combines a short cut, or starts the schedule. */
+static int step_met(struct comm *comm, struct op *op, bool *done)
+{
+    if (op->call.kind == COLL_BARRIER || op->call.count == 0) {
+        *done = true;
+        return HETMPI_SUCCESS;
+    }
+    if (!op->small) {
+        op->state = OP_RUN;
+        return exec_begin(comm, &op->call, op->meet.number);
+    }
+    if (op->stage) {
+        op->state = OP_STAGE_IN;
+        return begin_stage_in(comm, op, done);
+    }
+    *done = true;
+    return small_combine(comm, &op->call, op->meet.number, op->call.recv);
+}
+
+/* One step of the op at the head of comm's queue. */
+static int advance(struct comm *comm, struct op *op, bool *moved, bool *done)
+{
+    int state = op->state, code;
+    bool ready = false;
+
+    switch (state) {
+    case OP_WAIT_STREAM:
+    case OP_STAGE_OUT:
+    case OP_STAGE_IN:
+        code = mem_event_query(op->event, &ready);
+        if (code || !ready)
+            return code;
+        if (state == OP_WAIT_STREAM)
+            code = step_queued(comm, op);
+        else if (state == OP_STAGE_OUT)
+            code = post(comm, op);
+        else
+            *done = true;
+        break;
+    case OP_QUEUED:
+        code = step_queued(comm, op);
+        break;
+    case OP_MEET:
+        code = meet_poll(comm, &op->meet, &ready);
+        if (code || !ready)
+            return code;
+        code = step_met(comm, op, done);
+        break;
+    default:
+        return exec_poll(comm, moved, done);
+    }
+    *moved = true;
+    return code;
+}
+
+/* After a failure nothing may go on writing the callers' buffers: transfers are cancelled, then the queue ends. */
+static void end_queue(struct comm *comm, int code)
+{
+    if (comm->island) {
+        comm->island->ops->close(comm->island);
+        comm->island = NULL;
+    }
+    if (comm->wire_shm) {
+        comm->wire_shm->ops->close(comm->wire_shm);
+        comm->wire_shm = NULL;
+    }
+    if (comm->wire_mpi) {
+        comm->wire_mpi->ops->close(comm->wire_mpi);
+        comm->wire_mpi = NULL;
+    }
+    while (comm->head) {
+        err_copy(code, comm->failed_text);
+        finish(comm, code);
+    }
+}
+
+static bool progress_comm(struct comm *comm)
+{
+    bool moved = false, done = false;
+    int code;
+
+    if (!comm->head || (comm->shadow != MPI_COMM_NULL && !proc_may_call_mpi()))
+        return false;
+    code = comm_failed(comm);
+    if (code) {
+        end_queue(comm, code);
+        return true;
+    }
+    code = advance(comm, comm->head, &moved, &done);
+    if (code == HETMPI_ERR_MISMATCH) {
+        finish(comm, code);   /* all ranks know, nothing was moved: the communicator stays usable */
+    } else if (code) {
+        char text[sizeof(comm->failed_text)];
+        snprintf(text, sizeof(text), "%s on rank %d: %.400s", coll_name(comm->head->call.kind), comm->rank, err_text());
+        code = comm_fail(comm, code, text);
+        end_queue(comm, code);
+    } else if (done) {
+        finish(comm, HETMPI_SUCCESS);
+    }
+    if (moved)
+        atomic_fetch_add_explicit(&comm->progress, 1, memory_order_relaxed);
+    return moved || done || code;
+}
+
+static bool progress_all(void)
+{
+    bool moved = false;
+
+    for (struct comm *comm = comm_first(), *next; comm; comm = next) {
+        next = comm->next;
+        moved |= progress_comm(comm);
+    }
+    return moved;
+}
+
+bool engine_progress(void)
+{
+    bool moved;
+
+    if (pthread_mutex_trylock(&engine.lock) != 0)
+        return false;
+    moved = progress_all();
+    engine_unlock();
+    return moved;
+}
+
+int engine_wait(struct op *op)
+{
+    struct comm *comm = op->comm;
+    struct watch watch;
+
+    if (!atomic_load_explicit(&op->done, memory_order_acquire)) {
+        watch_begin(&watch, comm);
+        while (!atomic_load_explicit(&op->done, memory_order_acquire)) {
+            if (engine_progress()) {
+                watch.polls = 0;
+                continue;
+            }
+            if (!atomic_load_explicit(&op->done, memory_order_acquire))
+                watch_pause(&watch, comm, NULL, NULL);   /* a failure ends the op in the next progress */
+        }
+    }
+    if (op->error)
+        err_copy(op->error, op->text);
+    return op->error;
+}
+
+void engine_drain(struct comm *comm)
+{
+    struct watch watch;
+
+    watch_begin(&watch, comm);
+    while (atomic_load_explicit(&comm->queued, memory_order_acquire))
+        if (engine_progress())
+            watch.polls = 0;
+        else
+            watch_pause(&watch, comm, NULL, NULL);
+}
+
+void engine_comm_release(struct comm *comm)
+{
+    exec_release(comm);
+    free(comm->small_partials);
+    comm->small_partials = NULL;
+    if (comm->small_stage)
+        mem_host_free(comm->small_stage);
+    comm->small_stage = NULL;
+    if (comm->stream_word)
+        mem_host_free(comm->stream_word);
+    comm->stream_word = NULL;
+}
+
+static bool any_queued(void)
+{
+    for (const struct comm *comm = comm_first(); comm; comm = comm->next)
+        if (comm->head)
+            return true;
+    return false;
+}
+
+/* The progress thread sleeps while nothing is queued, and naps when nothing moves: those who wait poll themselves. */
+static void *thread_main(void *unused)
+{
+    unsigned idle = 0;
+    bool moved;
+
+    (void)unused;
+    proc_mark_progress_thread();
+    engine_lock();
+    while (!atomic_load(&engine.thread_stop)) {
+        if (!any_queued()) {
+            pthread_cond_wait(&engine.work, &engine.lock);
+            idle = 0;
+            continue;
+        }
+        moved = progress_all();
+        idle = moved ? 0 : idle + 1;
+        engine_unlock();
+        if (idle)
+            nanosleep(&(struct timespec){.tv_nsec = idle < 50 ? 5000 : 50000}, NULL);
+        engine_lock();
+    }
+    engine_unlock();
+    return NULL;
+}
+
+bool engine_thread_allowed(const struct comm *comm)
+{
+    return comm->cfg->progress != CFG_PROGRESS_WAIT &&
+           (comm->shadow == MPI_COMM_NULL || proc_thread_level() == MPI_THREAD_MULTIPLE);
+}
+
+int engine_want_thread(struct comm *comm)
+{
+    int error;
+
+    if (!engine_thread_allowed(comm))
+        return err_set(HETMPI_ERR_UNSUPPORTED, "a call on a stream needs a progress thread: %s",
+                       comm->cfg->progress == CFG_PROGRESS_WAIT
+                           ? "the setting PROGRESS=wait forbids it"
+                           : "this communicator uses MPI between its ranks, so initialise MPI with MPI_THREAD_MULTIPLE");
+    engine_lock();
+    if (!engine.thread_runs) {
+        error = pthread_create(&engine.thread, NULL, thread_main, NULL);
+        if (error) {
+            engine_unlock();
+            return err_set(HETMPI_ERR_MEMORY, "cannot start the progress thread: %s", strerror(error));
+        }
+        engine.thread_runs = true;
+    }
+    engine_unlock();
+    return HETMPI_SUCCESS;
+}
+
+void engine_stop(void)
+{
+    bool runs;
+
+    engine_lock();
+    runs = engine.thread_runs;
+    engine.thread_runs = false;
+    atomic_store(&engine.thread_stop, true);
+    pthread_cond_signal(&engine.work);
+    engine_unlock();
+    if (runs)
+        pthread_join(engine.thread, NULL);
+    atomic_store(&engine.thread_stop, false);
+    if (engine.stage_stream)
+        mem_stream_destroy(engine.stage_stream);
+    engine.stage_stream = NULL;
+}

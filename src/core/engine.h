@@ -1,0 +1,99 @@
+/*
+ * The engine: one a process, serves all communicators. Collectives of a communicator run one after the other, in call
+ * order (which is the same on all ranks, so they cannot deadlock); those of different communicators run together.
+ * Everything is driven by engine_progress, from whoever waits and from the progress thread; nothing in it blocks.
+ */
+#ifndef HETMPI_ENGINE_H
+#define HETMPI_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/comm.h"
+#include "core/meet.h"
+#include "core/sched.h"
+#include "reduce/reduce.h"
+
+/* One collective call, checked, in hetmpi's terms. */
+struct call {
+    enum coll_kind kind;
+    enum red_type type;
+    enum red_op op;
+    int root;                  /* 0 where there is none */
+    size_t count;              /* elements of the vector, or of a block */
+    const void *send;          /* never MPI_IN_PLACE: points to where the input is */
+    void *recv;
+    bool in_place;             /* allgather: this rank's block stands in recv */
+};
+
+enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_RUN, OP_STAGE_IN, OP_DONE };
+
+/* A collective under way; lives in its request. */
+struct op {
+    struct comm *comm;
+    struct op *next;
+    uint64_t id;               /* never used twice on a communicator */
+    struct call call;
+    int state;
+    bool small;                /* the one-exchange short cut */
+    bool stage;                /* a short cut whose buffers the CPU may not touch */
+    struct meet meet;
+    mem_event_t *event;        /* the caller's stream, or staging of a short cut */
+    uint64_t stream_value;     /* on_stream: what the stream waits for; 0: not on a stream */
+    bool orphan;               /* nobody waits: the engine calls release when done */
+    void (*release)(struct op *op);
+    _Atomic bool done;
+    int error;                 /* valid when done */
+    char text[512];
+};
+
+/* The engine's lock guards communicators' queues, the list of communicators and all progress. */
+void engine_lock(void);
+void engine_unlock(void);
+
+/* Queues an op (comm and call filled in). The op must stay in place until done. */
+void engine_submit(struct op *op);
+/* Lets everything move that can; true if something did. Skips what another thread is doing. */
+bool engine_progress(void);
+/* Waits until op is done, with the settings' timeout; returns its error (text in err_text). */
+int engine_wait(struct op *op);
+/* Waits until nothing is queued on comm (or it failed). */
+void engine_drain(struct comm *comm);
+void engine_comm_release(struct comm *comm);
+/* A thread of our own drives progress from now on. HETMPI_ERR_UNSUPPORTED where MPI does not allow it for comm. */
+int engine_want_thread(struct comm *comm);
+bool engine_thread_allowed(const struct comm *comm);
+void engine_stop(void);
+
+/* small.c: the short cut. */
+bool small_fits(const struct comm *comm, const struct call *call);
+/* Blocking, buffers in host memory, nothing queued on comm. */
+int small_run(struct comm *comm, const struct call *call);
+/* What this rank posts. */
+void small_payload(const struct comm *comm, const struct call *call, const void **data, size_t *bytes);
+/* After the meeting: result to `out` (host memory; as recv is laid out). */
+int small_combine(struct comm *comm, const struct call *call, uint64_t number, void *out);
+/* Bytes of the result at `out` (0: this rank gets none), and of the input. */
+size_t small_result_bytes(const struct comm *comm, const struct call *call);
+
+/* exec.c: schedules. */
+struct exec;
+int exec_begin(struct comm *comm, const struct call *call, uint64_t number);
+/* One pass; *moved is set if something did; *done when the collective is complete. */
+int exec_poll(struct comm *comm, bool *moved, bool *done);
+void exec_describe(const struct comm *comm, char *text, size_t bytes);   /* where it stands, for reports */
+void exec_release(struct comm *comm);
+
+/* watch.c: waiting. */
+struct watch {
+    uint64_t began_ns, progress, looked_ns;
+    unsigned polls;
+};
+void watch_begin(struct watch *watch, const struct comm *comm);
+/* Between two polls: spins, yields, later sleeps; finds failures of others, dead ranks and the timeout (then the
+ * communicator is failed; returns the code). meet and call are of a short cut; NULL: the head of comm's queue. */
+int watch_look(struct watch *watch, struct comm *comm);   /* the same without spinning or yielding */
+int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet, const struct call *call);
+
+#endif

@@ -1,0 +1,288 @@
+/* The meeting at the beginning of every collective: see meet.h. */
+#include "core/meet.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/proc.h"
+#include "hetmpi.h"
+
+/* What a group's leader tells the others: the call of its lowest rank, and the first rank of the group that differs. */
+struct net_message {
+    uint64_t number, what, count;
+    uint64_t bad_what, bad_count;
+    int64_t bad_rank;          /* -1: the group agrees */
+};
+
+/* A leader's exchange with the other leaders. Two of everything, by the meeting's parity. */
+struct meet_net {
+    uint64_t what[2], count[2];        /* what this rank posted, where it has no control segment */
+    bool begun;
+    struct net_message send[2], *recv; /* recv: [2 * n_groups] */
+    MPI_Request *requests;             /* [2 * n_groups] */
+};
+
+struct verdict {
+    uint64_t what, count, bad_what, bad_count;
+    int64_t bad_rank;
+};
+
+static void what_text(uint64_t what, uint64_t count, char *text, size_t bytes)
+{
+    enum coll_kind kind = (enum coll_kind)(what & 255);
+
+    if (kind == COLL_BARRIER)
+        snprintf(text, bytes, "barrier");
+    else if (kind == COLL_BCAST)
+        snprintf(text, bytes, "bcast(count %llu, %s, root %d)", (unsigned long long)count,
+                 red_type_name((enum red_type)(what >> 8 & 255)), (int)(what >> 32));
+    else if (kind == COLL_ALLGATHER)
+        snprintf(text, bytes, "allgather(count %llu, %s)", (unsigned long long)count,
+                 red_type_name((enum red_type)(what >> 8 & 255)));
+    else if (kind == COLL_REDUCE)
+        snprintf(text, bytes, "reduce(count %llu, %s, %s, root %d)", (unsigned long long)count,
+                 red_type_name((enum red_type)(what >> 8 & 255)), red_op_name((enum red_op)(what >> 16 & 255)),
+                 (int)(what >> 32));
+    else
+        snprintf(text, bytes, "%s(count %llu, %s, %s)", coll_name(kind), (unsigned long long)count,
+                 red_type_name((enum red_type)(what >> 8 & 255)), red_op_name((enum red_op)(what >> 16 & 255)));
+}
+
+static const char *differing_field(const struct verdict *v)
+{
+    uint64_t x = v->what ^ v->bad_what;
+
+    if (x & 255)
+        return "kind";
+    if (v->count != v->bad_count)
+        return "count";
+    if (x >> 8 & 255)
+        return "type";
+    if (x >> 16 & 255)
+        return "op";
+    return "root";
+}
+
+static int judge(const struct comm *comm, const struct meet *meet, const struct verdict *v)
+{
+    char here[128], there[128];
+
+    if (v->bad_rank < 0 || !comm->cfg->check)
+        return HETMPI_SUCCESS;
+    what_text(v->what, v->count, here, sizeof(here));
+    what_text(v->bad_what, v->bad_count, there, sizeof(there));
+    return err_set(HETMPI_ERR_MISMATCH, "collective call %llu: the %s of rank %lld differs: it called %s, rank 0 called "
+                   "%s", (unsigned long long)meet->number, differing_field(v), (long long)v->bad_rank, there, here);
+}
+
+static int make_net(struct comm *comm)
+{
+    struct meet_net *net = calloc(1, sizeof(*net));
+    size_t n = (size_t)comm->n_groups;
+
+    if (!net)
+        return err_set(HETMPI_ERR_MEMORY, "no memory for meetings");
+    net->recv = calloc(2 * n, sizeof(*net->recv));
+    net->requests = malloc(2 * n * sizeof(*net->requests));
+    if (!net->recv || !net->requests) {
+        free(net->recv);
+        free(net->requests);
+        free(net);
+        return err_set(HETMPI_ERR_MEMORY, "no memory for meetings of %d groups", comm->n_groups);
+    }
+    for (size_t i = 0; i < 2 * n; i++)
+        net->requests[i] = MPI_REQUEST_NULL;
+    comm->net = net;
+    return HETMPI_SUCCESS;
+}
+
+void meet_release(struct comm *comm)
+{
+    struct meet_net *net = comm->net;
+
+    if (!net)
+        return;
+    for (int i = 0; i < 2 * comm->n_groups; i++)
+        if (net->requests[i] != MPI_REQUEST_NULL) {
+            MPI_Cancel(&net->requests[i]);
+            MPI_Request_free(&net->requests[i]);
+        }
+    free(net->recv);
+    free(net->requests);
+    free(net);
+    comm->net = NULL;
+}
+
+int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t count, const void *data, size_t bytes)
+{
+    unsigned parity;
+    int code;
+
+    if (!comm->one_node && !comm->net) {
+        code = make_net(comm);
+        if (code)
+            return code;
+    }
+    *meet = (struct meet){.number = ++comm->meetings};
+    parity = meet->number & 1;
+    if (comm->net) {
+        comm->net->what[parity] = what;
+        comm->net->count[parity] = count;
+        comm->net->begun = false;
+    }
+    if (comm->ctl) {
+        struct ctl_meet *post = &comm->ctl->meet[parity];
+        post->what = what;
+        post->count = count;
+        if (bytes)
+            memcpy(post->data, data, bytes);   /* runs on into `more`, which follows */
+        atomic_store_explicit(&post->seq, meet->number, memory_order_release);
+    }
+    return HETMPI_SUCCESS;
+}
+
+/* Compares what the ranks of this node posted with the lowest of them. */
+static void compare_local(const struct comm *comm, const struct meet *meet, struct verdict *v)
+{
+    unsigned parity = meet->number & 1;
+    const struct ctl_meet *first = &comm->ctls[comm->local[0]]->meet[parity];
+
+    *v = (struct verdict){.what = first->what, .count = first->count, .bad_rank = -1};
+    for (int i = 1; i < comm->n_local; i++) {
+        const struct ctl_meet *other = &comm->ctls[comm->local[i]]->meet[parity];
+        if (other->what != v->what || other->count != v->count) {
+            v->bad_what = other->what;
+            v->bad_count = other->count;
+            v->bad_rank = comm->local[i];
+            return;
+        }
+    }
+}
+
+static int begin_net(struct comm *comm, const struct meet *meet)
+{
+    struct meet_net *net = comm->net;
+    unsigned parity = meet->number & 1;
+    struct net_message *mine = &net->send[parity], *recv = net->recv + (size_t)parity * (size_t)comm->n_groups;
+    struct verdict v = {.what = net->what[parity], .count = net->count[parity], .bad_rank = -1};
+    int code = MPI_SUCCESS;
+
+    if (comm->ctl)
+        compare_local(comm, meet, &v);
+    *mine = (struct net_message){.number = meet->number, .what = v.what, .count = v.count, .bad_what = v.bad_what,
+                                 .bad_count = v.bad_count, .bad_rank = v.bad_rank};
+    for (int g = 0; g < comm->n_groups && code == MPI_SUCCESS; g++) {
+        if (comm->leaders[g] == comm->rank) {
+            recv[g] = *mine;
+            continue;
+        }
+        code = MPI_Irecv(&recv[g], sizeof(recv[g]), MPI_BYTE, comm->leaders[g], TAG_MEET + (int)parity, comm->shadow,
+                         &net->requests[2 * g]);
+        if (code == MPI_SUCCESS)
+            code = MPI_Isend(mine, sizeof(*mine), MPI_BYTE, comm->leaders[g], TAG_MEET + (int)parity, comm->shadow,
+                             &net->requests[2 * g + 1]);
+    }
+    return comm_mpi_error(code, "exchanging a meeting");
+}
+
+/* The same on every leader: rank 0's call against every group's, in order. */
+static void compare_net(const struct comm *comm, const struct meet *meet, struct verdict *v)
+{
+    const struct net_message *all = comm->net->recv + (size_t)(meet->number & 1) * (size_t)comm->n_groups;
+
+    *v = (struct verdict){.what = all[0].what, .count = all[0].count, .bad_rank = -1};
+    for (int g = 0; g < comm->n_groups && v->bad_rank < 0; g++) {
+        if (all[g].what != v->what || all[g].count != v->count) {
+            v->bad_what = all[g].what;
+            v->bad_count = all[g].count;
+            v->bad_rank = comm->leaders[g];
+        } else if (all[g].bad_rank >= 0) {
+            v->bad_what = all[g].bad_what;
+            v->bad_count = all[g].bad_count;
+            v->bad_rank = all[g].bad_rank;
+        }
+    }
+}
+
+static int leader_of(const struct comm *comm) { return comm->ctl ? comm->local[0] : comm->rank; }
+
+static int poll_leader(struct comm *comm, struct meet *meet, bool *done)
+{
+    unsigned parity = meet->number & 1;
+    struct verdict v;
+    int code, flag;
+
+    if (!proc_may_call_mpi())
+        return HETMPI_SUCCESS;
+    if (!comm->net->begun) {
+        code = begin_net(comm, meet);
+        if (code)
+            return code;
+        comm->net->begun = true;
+    }
+    code = comm_mpi_error(MPI_Testall(2 * comm->n_groups, comm->net->requests, &flag, MPI_STATUSES_IGNORE),
+                          "exchanging a meeting");
+    if (code || !flag)
+        return code;
+    compare_net(comm, meet, &v);
+    if (comm->ctl) {
+        _Static_assert(sizeof(v) <= sizeof(comm->ctl->verdict_data[0]), "a verdict fits its place");
+        memcpy(comm->ctl->verdict_data[parity], &v, sizeof(v));
+        atomic_store_explicit(&comm->ctl->verdict[parity].value, meet->number, memory_order_release);
+    }
+    *done = true;
+    return judge(comm, meet, &v);
+}
+
+static int poll_verdict(struct comm *comm, struct meet *meet, bool *done)
+{
+    unsigned parity = meet->number & 1;
+    const struct ctl *leader = comm->ctls[leader_of(comm)];
+    struct verdict v;
+
+    if (atomic_load_explicit(&leader->verdict[parity].value, memory_order_acquire) != meet->number)
+        return HETMPI_SUCCESS;
+    memcpy(&v, leader->verdict_data[parity], sizeof(v));
+    *done = true;
+    return judge(comm, meet, &v);
+}
+
+int meet_poll(struct comm *comm, struct meet *meet, bool *done)
+{
+    unsigned parity = meet->number & 1;
+    struct verdict v;
+
+    *done = false;
+    while (meet->arrived < comm->n_local) {
+        const struct ctl *ctl = comm->ctls[comm->local[meet->arrived]];
+        if (atomic_load_explicit(&ctl->meet[parity].seq, memory_order_acquire) != meet->number)
+            return HETMPI_SUCCESS;
+        meet->arrived++;
+    }
+    if (comm->one_node) {
+        *done = true;
+        if (!comm->cfg->check)
+            return HETMPI_SUCCESS;
+        compare_local(comm, meet, &v);
+        return judge(comm, meet, &v);
+    }
+    if (leader_of(comm) == comm->rank)
+        return poll_leader(comm, meet, done);
+    return poll_verdict(comm, meet, done);
+}
+
+int meet_missing(const struct comm *comm, const struct meet *meet)
+{
+    for (int i = 0; i < comm->n_local; i++) {
+        const struct ctl *ctl = comm->ctls[comm->local[i]];
+        if (atomic_load_explicit(&ctl->meet[meet->number & 1].seq, memory_order_relaxed) < meet->number)
+            return comm->local[i];
+    }
+    if (comm->net && comm->net->begun)
+        for (int g = 0; g < comm->n_groups; g++)
+            if (comm->net->requests[2 * g] != MPI_REQUEST_NULL)
+                return comm->leaders[g];
+    return -1;
+}

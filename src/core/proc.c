@@ -1,0 +1,215 @@
+/* The process-wide part of hetmpi: see proc.h. */
+#define _GNU_SOURCE
+#include "core/proc.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/comm.h"
+#include "core/engine.h"
+#include "core/log.h"
+#include "hetmpi.h"
+#include "mem/mem.h"
+
+#define MAX_HOOKS 8
+
+static struct {
+    pthread_mutex_t lock;
+    _Atomic int device_state, mpi_state;   /* 0: not started, 1: started */
+    int thread_level, world_rank, world_size, comm_keyval, self_keyval;
+    void (*hooks[MAX_HOOKS])(void);
+    int n_hooks;
+    char vendor[16];
+} proc = {.lock = PTHREAD_MUTEX_INITIALIZER, .comm_keyval = MPI_KEYVAL_INVALID, .self_keyval = MPI_KEYVAL_INVALID,
+          .world_rank = -1};
+
+static _Thread_local bool is_progress_thread;
+static _Thread_local int is_main_thread = -1;
+
+uint64_t proc_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t proc_hash(uint64_t seed, const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+
+    for (size_t i = 0; i < bytes; i++)
+        seed = (seed ^ byte[i]) * 1099511628211u;
+    return seed;
+}
+
+/* This process's rank in MPI_COMM_WORLD. Before MPI_Init it is what the launcher says: device memory may be asked for
+ * that early, and the simulated runtime must know which vendor to be. */
+static int find_world_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+    int initialized = 0, finalized = 0, rank = 0;
+
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (initialized && !finalized) {
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        return rank;
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = getenv(names[i]);
+        if (text)
+            return atoi(text);
+    }
+    return 0;
+}
+
+/* SIM_FAULT entries may end in %rank: keeps those meant for this rank. */
+static void faults_of_rank(const char *list, int rank, char *out, size_t bytes)
+{
+    char item[256];
+
+    out[0] = '\0';
+    for (int i = 0; cfg_list_item(list, i, item, sizeof(item)); i++) {
+        char *percent = strchr(item, '%');
+        if (percent) {
+            if (atoi(percent + 1) != rank)
+                continue;
+            *percent = '\0';
+        }
+        if (strlen(out) + strlen(item) + 2 > bytes)
+            return;
+        if (out[0])
+            strcat(out, ",");
+        strcat(out, item);
+    }
+}
+
+static int start_device_locked(void)
+{
+    const struct cfg *cfg = cfg_process();
+    struct mem_setup setup;
+    char fault[256];
+    int code;
+
+    if (!cfg)
+        return err_code() ? err_code() : HETMPI_ERR_CONFIG;
+    log_set_level((enum log_level)cfg->log);
+    proc.world_rank = find_world_rank();
+    log_set_rank(proc.world_rank);
+    strcpy(proc.vendor, "cpu");
+    if (cfg->sim_vendors[0] && !cfg_list_item(cfg->sim_vendors, proc.world_rank, proc.vendor, sizeof(proc.vendor)))
+        return err_set(HETMPI_ERR_CONFIG, "SIM_VENDORS=%s names %d vendors, but this is rank %d of MPI_COMM_WORLD: give "
+                       "one for each rank", cfg->sim_vendors, cfg_list_length(cfg->sim_vendors), proc.world_rank);
+    if (!cfg->sim_vendors[0] && strcmp(mem_backend(), "sim") == 0)
+        strcpy(proc.vendor, "nvidia");
+    if (strcmp(proc.vendor, "cpu") && strcmp(proc.vendor, "nvidia") && strcmp(proc.vendor, "amd"))
+        return err_set(HETMPI_ERR_CONFIG, "SIM_VENDORS: '%s' of rank %d is not cpu, nvidia or amd", proc.vendor,
+                       proc.world_rank);
+    faults_of_rank(cfg->sim_fault, proc.world_rank, fault, sizeof(fault));
+    setup = (struct mem_setup){.vendor = proc.vendor, .device = cfg->device, .bandwidth = cfg->sim_bandwidth,
+                               .peer_bandwidth = cfg->sim_peer_bandwidth, .latency = cfg->sim_latency, .fault = fault};
+    code = mem_init(&setup);
+    if (code == HETMPI_SUCCESS)
+        atomic_store_explicit(&proc.device_state, 1, memory_order_release);
+    return code;
+}
+
+int proc_start_device(void)
+{
+    int code = HETMPI_SUCCESS;
+
+    if (atomic_load_explicit(&proc.device_state, memory_order_acquire))
+        return HETMPI_SUCCESS;
+    pthread_mutex_lock(&proc.lock);
+    if (!atomic_load(&proc.device_state))
+        code = start_device_locked();
+    pthread_mutex_unlock(&proc.lock);
+    return code;
+}
+
+/* MPI calls this at the start of MPI_Finalize, while MPI still works. */
+static int on_finalize(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+    (void)comm, (void)keyval, (void)value, (void)extra;
+    comm_free_all();
+    engine_stop();
+    for (int i = proc.n_hooks - 1; i >= 0; i--)
+        proc.hooks[i]();
+    proc.n_hooks = 0;
+    MPI_Comm_free_keyval(&proc.comm_keyval);
+    MPI_Comm_free_keyval(&proc.self_keyval);
+    atomic_store(&proc.mpi_state, 0);
+    /* The device runtime stays: device memory may outlive MPI. */
+    return MPI_SUCCESS;
+}
+
+static int start_mpi_locked(void)
+{
+    int initialized = 0, finalized = 0;
+
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (!initialized || finalized)
+        return err_set(HETMPI_ERR_STATE, "hetmpi was called %s", finalized ? "after MPI_Finalize" : "before MPI_Init");
+    MPI_Query_thread(&proc.thread_level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &proc.world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &proc.world_size);
+    log_set_rank(proc.world_rank);
+    if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_on_delete, &proc.comm_keyval, NULL) != MPI_SUCCESS)
+        return err_set(HETMPI_ERR_MPI, "MPI_Comm_create_keyval failed");
+    if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &proc.self_keyval, NULL) != MPI_SUCCESS ||
+        MPI_Comm_set_attr(MPI_COMM_SELF, proc.self_keyval, &proc) != MPI_SUCCESS)
+        return err_set(HETMPI_ERR_MPI, "cannot set an attribute of MPI_COMM_SELF");
+    atomic_store_explicit(&proc.mpi_state, 1, memory_order_release);
+    return HETMPI_SUCCESS;
+}
+
+int proc_start(void)
+{
+    int code;
+
+    if (atomic_load_explicit(&proc.mpi_state, memory_order_acquire))
+        return HETMPI_SUCCESS;
+    code = proc_start_device();
+    if (code)
+        return code;
+    pthread_mutex_lock(&proc.lock);
+    if (!atomic_load(&proc.mpi_state))
+        code = start_mpi_locked();
+    pthread_mutex_unlock(&proc.lock);
+    return code;
+}
+
+int proc_thread_level(void) { return proc.thread_level; }
+int proc_comm_keyval(void) { return proc.comm_keyval; }
+int proc_world_rank(void) { return proc.world_rank; }
+int proc_world_size(void) { return proc.world_size; }
+void proc_mark_progress_thread(void) { is_progress_thread = true; }
+
+bool proc_may_call_mpi(void)
+{
+    if (!atomic_load_explicit(&proc.mpi_state, memory_order_relaxed))
+        return false;
+    if (proc.thread_level == MPI_THREAD_MULTIPLE)
+        return true;
+    if (is_progress_thread)
+        return false;
+    if (proc.thread_level == MPI_THREAD_SERIALIZED)
+        return true;
+    if (is_main_thread < 0)
+        MPI_Is_thread_main(&is_main_thread);
+    return is_main_thread > 0;
+}
+
+void proc_at_finalize(void (*function)(void))
+{
+    pthread_mutex_lock(&proc.lock);
+    if (proc.n_hooks < MAX_HOOKS)
+        proc.hooks[proc.n_hooks++] = function;
+    pthread_mutex_unlock(&proc.lock);
+}

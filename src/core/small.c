@@ -1,0 +1,168 @@
+/*
+ * The short cut of small messages: the data rides in the meeting itself, and every rank combines what all posted, in
+ * the same order and with the same roundings as the pipeline would: one exchange, no chunks, no allocation, no system
+ * call. For communicators whose ranks all share memory.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/engine.h"
+#include "core/log.h"
+#include "core/proc.h"
+#include "hetmpi.h"
+
+/* Most bytes that one rank reads in a short cut, over all ranks. */
+#define SMALL_TOTAL (256u << 10)
+
+static size_t payload_bytes(const struct comm *comm, const struct call *call)
+{
+    size_t bytes = call->count * red_size(call->type);
+
+    switch (call->kind) {
+    case COLL_BARRIER:
+        return 0;
+    case COLL_REDUCE_SCATTER_BLOCK:
+        return bytes * (size_t)comm->size;
+    default:
+        return bytes;
+    }
+}
+
+bool small_fits(const struct comm *comm, const struct call *call)
+{
+    size_t limit = comm->cfg->small < CTL_SMALL_MAX ? comm->cfg->small : CTL_SMALL_MAX;
+
+    if (call->kind == COLL_BARRIER)
+        return true;
+    if (!comm->small_ok || call->count > limit)
+        return false;
+    return payload_bytes(comm, call) <= limit && payload_bytes(comm, call) * (size_t)comm->size <= SMALL_TOTAL;
+}
+
+void small_payload(const struct comm *comm, const struct call *call, const void **data, size_t *bytes)
+{
+    *data = call->send;
+    *bytes = payload_bytes(comm, call);
+    if (call->kind == COLL_BCAST && comm->rank != call->root)
+        *bytes = 0;
+    if (call->kind == COLL_ALLGATHER && call->in_place)
+        *data = (const char *)call->recv + (size_t)comm->rank * *bytes;
+}
+
+size_t small_result_bytes(const struct comm *comm, const struct call *call)
+{
+    size_t bytes = call->count * red_size(call->type);
+
+    switch (call->kind) {
+    case COLL_BARRIER:
+        return 0;
+    case COLL_REDUCE:
+        return comm->rank == call->root ? bytes : 0;
+    case COLL_BCAST:
+        return comm->rank == call->root ? 0 : bytes;
+    case COLL_ALLGATHER:
+        return bytes * (size_t)comm->size;
+    default:
+        return bytes;
+    }
+}
+
+/* One island's ranks, in island order, at element `first` of what they posted -> dst. */
+static void reduce_island(struct comm *comm, const struct call *call, uint64_t number, size_t first, int island,
+                          void *dst, bool wide, uint32_t divide_by)
+{
+    const void *srcs[RED_MAX_INPUTS];
+    int n = topo_island_size(&comm->topo, island);
+
+    for (int i = 0; i < n; i++)
+        srcs[i] = meet_data(comm, topo_member(&comm->topo, island, i), number) + first * red_size(call->type);
+    red_run(&(struct red_call){.type = call->type, .op = call->op, .dst_wide = wide, .divide_by = divide_by,
+                               .n = (uint32_t)n, .srcs = srcs, .dst = dst, .count = call->count});
+}
+
+static int reduce_all(struct comm *comm, const struct call *call, uint64_t number, size_t first, void *dst)
+{
+    const struct topo *topo = &comm->topo;
+    const void *srcs[RED_MAX_INPUTS];
+    bool exact = comm->cfg->wire_precision == CFG_PRECISION_EXACT;
+    uint32_t divide_by = call->op == RED_AVG ? (uint32_t)comm->size : 0;
+    size_t stride = CTL_SMALL_MAX * 4;   /* a wide fp8 element takes four times its size */
+
+    if (topo->islands == 1) {
+        reduce_island(comm, call, number, first, 0, dst, false, divide_by);
+        return HETMPI_SUCCESS;
+    }
+    if (!comm->small_partials) {
+        comm->small_partials = malloc((size_t)topo->islands * stride);
+        if (!comm->small_partials)
+            return err_set(HETMPI_ERR_MEMORY, "no memory for the partial results of %d islands", topo->islands);
+    }
+    for (int i = 0; i < topo->islands; i++) {
+        unsigned char *partial = comm->small_partials + (size_t)i * stride;
+        if (topo_island_size(topo, i) == 1 && !exact) {
+            srcs[i] = meet_data(comm, topo_member(topo, i, 0), number) + first * red_size(call->type);
+            continue;
+        }
+        reduce_island(comm, call, number, first, i, partial, exact, 0);
+        srcs[i] = partial;
+    }
+    red_run(&(struct red_call){.type = call->type, .op = call->op, .src_wide = exact, .divide_by = divide_by,
+                               .n = (uint32_t)topo->islands, .srcs = srcs, .dst = dst, .count = call->count});
+    return HETMPI_SUCCESS;
+}
+
+int small_combine(struct comm *comm, const struct call *call, uint64_t number, void *out)
+{
+    size_t bytes = call->count * red_size(call->type);
+
+    if (call->count == 0)
+        return HETMPI_SUCCESS;
+    switch (call->kind) {
+    case COLL_ALLREDUCE:
+        return reduce_all(comm, call, number, 0, out);
+    case COLL_REDUCE:
+        return comm->rank == call->root ? reduce_all(comm, call, number, 0, out) : HETMPI_SUCCESS;
+    case COLL_REDUCE_SCATTER_BLOCK:
+        return reduce_all(comm, call, number, (size_t)comm->rank * call->count, out);
+    case COLL_BCAST:
+        if (comm->rank != call->root)
+            memcpy(out, meet_data(comm, call->root, number), bytes);
+        return HETMPI_SUCCESS;
+    case COLL_ALLGATHER:
+        for (int r = 0; r < comm->size; r++)
+            if (r != comm->rank || !call->in_place || out != call->recv)
+                memcpy((char *)out + (size_t)r * bytes, meet_data(comm, r, number), bytes);
+        return HETMPI_SUCCESS;
+    default:
+        return HETMPI_SUCCESS;
+    }
+}
+
+int small_run(struct comm *comm, const struct call *call)
+{
+    struct meet meet;
+    struct watch watch;
+    const void *data;
+    size_t bytes;
+    bool done;
+    int code;
+
+    code = comm_failed(comm);
+    if (code)
+        return code;
+    small_payload(comm, call, &data, &bytes);
+    code = meet_post(comm, &meet, meet_what(call->kind, call->type, call->op, call->root), call->count, data, bytes);
+    if (code)
+        return code;
+    code = meet_poll(comm, &meet, &done);
+    if (!done && !code) {
+        watch_begin(&watch, comm);
+        do {
+            code = watch_pause(&watch, comm, &meet, call);
+            if (code)
+                return code;
+            code = meet_poll(comm, &meet, &done);
+        } while (!done && !code);
+    }
+    return code ? code : small_combine(comm, call, meet.number, call->recv);
+}
