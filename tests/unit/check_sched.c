@@ -1,0 +1,365 @@
+/* Symbolic checker of schedules: the memory of all ranks, what should be in it at the end, and the order of the checks. */
+#include "check_inside.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory for one check, kept for the next one: checks come by the hundred thousand. */
+static struct block { struct block *next; size_t used, size; _Alignas(32) char data[]; } *blocks;
+
+void *check_take(size_t bytes)
+{
+    bytes = (bytes + 31) / 32 * 32;
+    struct block *b = blocks;
+    while (b && b->size - b->used < bytes)
+        b = b->next;
+    if (!b) {
+        size_t size = bytes > (1u << 20) ? bytes : 1u << 20;
+        b = aligned_alloc(32, (sizeof(*b) + size + 31) / 32 * 32);
+        if (!b)
+            abort();
+        *b = (struct block){.next = blocks, .size = size};
+        blocks = b;
+    }
+    void *p = b->data + b->used;
+    b->used += bytes;
+    return memset(p, 0, bytes);
+}
+
+static void take_back(void)
+{
+    for (struct block *b = blocks; b; b = b->next)
+        b->used = 0;
+}
+
+void check_end(void)
+{
+    while (blocks) {
+        struct block *next = blocks->next;
+        free(blocks);
+        blocks = next;
+    }
+}
+
+void check_fail(struct check *k, const char *format, ...)
+{
+    if (k->failed)
+        return;
+    k->failed = true;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(k->why, CHECK_WHY, format, args);
+    va_end(args);
+}
+
+uint64_t check_mix(uint64_t x)
+{
+    x ^= x >> 31;
+    x *= 0x9e3779b97f4a7c15u;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 32;
+}
+
+uint64_t check_fold(uint64_t order, uint64_t next)
+{
+    return check_mix(order * 31 + 0x51ed + next);
+}
+
+struct value check_leaf(const struct check *k, int rank, size_t element)
+{
+    uint64_t r = (uint64_t)rank + 1;
+    return (struct value){.set = k->topo->ranks <= 64 ? (uint64_t)1 << rank : 0,
+                          .sum = check_mix(k->c->seed + r * 0x100000001b3u + element * 0x9e3779b97f4a7c15u),
+                          .order = r * 0xd6e8feb86659fd93u, .count = 1};
+}
+
+int check_build(const struct topo *topo, const struct check_case *c, struct sched **scheds)
+{
+    memset(scheds, 0, (size_t)topo->ranks * sizeof(*scheds));
+    for (int r = 0; r < topo->ranks; r++) {
+        struct topo t = *topo;
+        struct sched_call call = c->call;
+        t.rank = r;
+        call.stage_send = c->staged && (c->staged[r] & CHECK_STAGE_SEND);
+        call.stage_recv = c->staged && (c->staged[r] & CHECK_STAGE_RECV);
+        int code = sched_build(&t, &call, &scheds[r]);
+        if (code) {
+            check_free(topo, scheds);
+            return code;
+        }
+    }
+    return 0;
+}
+
+void check_free(const struct topo *topo, struct sched **scheds)
+{
+    for (int r = 0; r < topo->ranks; r++) {
+        sched_free(scheds[r]);
+        scheds[r] = NULL;
+    }
+}
+
+struct sched_view check_view(const struct check *k, int rank, const struct sched_ref *ref, size_t chunk)
+{
+    const struct machine *m = &k->machines[rank];
+    int variant = variant_of(k, chunk);
+    struct sched_view view = {.element = sizeof(struct value), .layout = LAYOUT_NONE, .L = k->L[variant],
+                              .count = k->c->count, .chunk_first = chunk * k->c->chunk};
+    if (ref->buffer == BUF_SCRATCH) {
+        view.base = (char *)(m->slots + chunk % (size_t)k->window * m->slot_elements + m->scratch_at[ref->scratch]);
+        view.first = m->scratch[variant][ref->scratch].first;
+        return view;
+    }
+    view.base = (char *)(ref->buffer == BUF_SEND ? m->send : m->recv);
+    view.layout = ref->buffer == BUF_SEND ? m->sched->send_layout : m->sched->recv_layout;
+    if (ref->range.space == SPACE_BLOCKS)
+        view.ranks = k->topo->members + k->topo->island_first[ref->range.island];
+    return view;
+}
+
+/* Input elements are numbered as they stand in the rank's buffer. */
+static void fill(const struct check *k, int rank, struct value *at, size_t elements)
+{
+    for (size_t e = 0; e < elements; e++)
+        at[e] = check_leaf(k, rank, e);
+}
+
+static struct value *allocate(struct machine *m, int which, size_t elements)
+{
+    m->elements[which] = elements;
+    return m->memory[which] = check_take((elements + 1) * sizeof(struct value));
+}
+
+/* The user's buffers of a rank, as the collective defines them, and not as the schedule says. */
+static void make_buffers(struct check *k, int rank)
+{
+    struct machine *m = &k->machines[rank];
+    const struct sched_call *call = &k->c->call;
+    size_t n = k->c->count, all = n * (size_t)k->topo->ranks;
+    enum sched_layout send = LAYOUT_NONE, recv = LAYOUT_NONE;
+    switch (call->kind) {
+    case COLL_ALLREDUCE:
+    case COLL_REDUCE:
+        send = LAYOUT_VECTOR;
+        m->send = allocate(m, 0, n);
+        fill(k, rank, m->send, n);
+        if (call->kind == COLL_REDUCE && rank != call->root)
+            break;
+        recv = LAYOUT_VECTOR;
+        m->recv = k->c->same ? m->send : allocate(m, 1, n);
+        break;
+    case COLL_BCAST:
+        recv = LAYOUT_VECTOR;
+        m->recv = allocate(m, 1, n);
+        if (rank == call->root)
+            fill(k, rank, m->recv, n);
+        break;
+    case COLL_ALLGATHER:
+        recv = LAYOUT_BLOCKS;
+        m->recv = allocate(m, 1, all);
+        if (call->in_place) {
+            fill(k, rank, m->recv + (size_t)rank * n, n);
+        } else {
+            send = LAYOUT_BLOCK;
+            m->send = allocate(m, 0, n);
+            fill(k, rank, m->send, n);
+        }
+        break;
+    case COLL_REDUCE_SCATTER_BLOCK:
+        send = LAYOUT_BLOCKS;
+        recv = LAYOUT_BLOCK;
+        m->send = allocate(m, 0, all);
+        fill(k, rank, m->send, all);
+        m->recv = call->in_place ? m->send : k->c->same ? m->send + (size_t)rank * n : allocate(m, 1, n);
+        break;
+    default:
+        check_fail(k, "no such collective");
+        return;
+    }
+    if (m->sched->kind != call->kind || m->sched->send_layout != send || m->sched->recv_layout != recv)
+        check_fail(k, "rank %d: wrong kind or layouts %d, %d", rank, m->sched->send_layout, m->sched->recv_layout);
+}
+
+/* The reduction of element `e` by the rule: islands in order, in each of them ranks in order. */
+static struct value reduced(const struct check *k, size_t e)
+{
+    const struct topo *t = k->topo;
+    struct value all = {.final = true};
+    for (int i = 0; i < t->islands; i++) {
+        uint64_t order = 0;
+        int size = topo_island_size(t, i);
+        for (int p = 0; p < size; p++) {
+            struct value v = check_leaf(k, topo_member(t, i, p), e);
+            all.set |= v.set;
+            all.sum += v.sum;
+            all.count++;
+            order = size == 1 ? v.order : check_fold(order, v.order);
+        }
+        all.order = t->islands == 1 ? order : check_fold(all.order, order);
+    }
+    return all;
+}
+
+static bool equal(const struct value *a, const struct value *b)
+{
+    return a->set == b->set && a->sum == b->sum && a->order == b->order && a->count == b->count &&
+           a->wide == b->wide && a->final == b->final;
+}
+
+static void expect(struct check *k, int rank, const char *what, size_t e, const struct value *is, struct value should)
+{
+    if (!equal(is, &should))
+        check_fail(k, "rank %d: %s element %zu is wrong: %u contributions%s%s%s%s, should be %u", rank, what, e,
+                   is->count, is->sum == should.sum && is->set == should.set ? "" : ", not the right ones",
+                   is->order == should.order ? "" : ", in another order",
+                   is->final == should.final ? "" : is->final ? ", final" : ", not final", is->wide ? ", wide" : "",
+                   should.count);
+}
+
+static void check_results(struct check *k)
+{
+    const struct sched_call *call = &k->c->call;
+    const struct topo *t = k->topo;
+    size_t n = k->c->count;
+    struct value *vector = NULL;
+    if (call->kind == COLL_ALLREDUCE || call->kind == COLL_REDUCE) {
+        vector = check_take((n + 1) * sizeof(*vector));
+        for (size_t e = 0; e < n; e++)
+            vector[e] = reduced(k, e);
+    }
+    for (int r = 0; r < t->ranks && !k->failed; r++) {
+        struct machine *m = &k->machines[r];
+        if (call->kind == COLL_ALLGATHER) {
+            for (size_t e = 0; e < n * (size_t)t->ranks; e++)
+                expect(k, r, "result", e, &m->recv[e], check_leaf(k, (int)(e / n), e % n));
+        } else if (call->kind == COLL_REDUCE_SCATTER_BLOCK) {
+            for (size_t e = 0; e < n; e++)
+                expect(k, r, "result", e, &m->recv[e], reduced(k, (size_t)r * n + e));
+        } else if (m->recv) {
+            for (size_t e = 0; e < n; e++)
+                expect(k, r, "result", e, &m->recv[e], vector ? vector[e] : check_leaf(k, call->root, e));
+        }
+        /* What is not the result is as it was. */
+        for (size_t e = 0; m->send && e < m->elements[0]; e++) {
+            if (m->recv < m->send || m->recv >= m->send + m->elements[0] || &m->send[e] < m->recv ||
+                &m->send[e] >= m->recv + n)
+                expect(k, r, "input", e, &m->send[e], check_leaf(k, r, e));
+        }
+    }
+}
+
+/* Tables of one rank's schedule: where its ranges are, and where its scratches stand in a slot. */
+static void measure(struct check *k, int rank)
+{
+    struct machine *m = &k->machines[rank];
+    const struct sched *s = m->sched;
+    size_t uses = 2 * (size_t)s->n_steps + (size_t)s->n_refs;
+    m->scratch_at = check_take((size_t)s->n_scratch * sizeof(size_t));
+    for (int v = 0; v < 2; v++) {
+        m->uses[v] = check_take(uses * sizeof(struct extent));
+        m->scratch[v] = check_take((size_t)s->n_scratch * sizeof(struct extent));
+        if (v == 1 && k->L[1] == k->L[0]) {
+            m->uses[1] = m->uses[0];
+            m->scratch[1] = m->scratch[0];
+            break;
+        }
+        for (int i = 0; i < s->n_steps; i++) {
+            struct extent *in = &m->uses[v][use_in(i)], *out = &m->uses[v][use_out(i)];
+            sched_range_at(k->topo, &s->steps[i].in.range, k->L[v], &in->first, &in->length);
+            sched_range_at(k->topo, &s->steps[i].out.range, k->L[v], &out->first, &out->length);
+        }
+        for (int i = 0; i < s->n_refs; i++) {
+            struct extent *ref = &m->uses[v][use_ref(s, i)];
+            sched_range_at(k->topo, &s->refs[i].range, k->L[v], &ref->first, &ref->length);
+        }
+        for (int i = 0; i < s->n_scratch; i++) {
+            struct extent *e = &m->scratch[v][i];
+            sched_range_at(k->topo, &s->scratch[i].range, k->L[v], &e->first, &e->length);
+        }
+    }
+    for (int i = 0; i < s->n_scratch; i++) {
+        size_t a = m->scratch[0][i].length, b = m->scratch[1][i].length;
+        m->scratch_at[i] = m->slot_elements;
+        m->slot_elements += a > b ? a : b;
+    }
+    m->slots = check_take((m->slot_elements * (size_t)k->window + 1) * sizeof(struct value));
+}
+
+static bool range_valid(const struct check *k, const struct sched_range *r)
+{
+    const struct topo *t = k->topo;
+    if (r->space > SPACE_BLOCKS || (r->space == SPACE_BLOCKS && (r->island < 0 || r->island >= t->islands)))
+        return false;
+    if (r->parts < 1 || r->part < 0 || r->part >= r->parts)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        const struct sched_cut *c = i ? &r->hi : &r->lo;
+        if (c->how > CUT_BLOCK || c->island < 0 || c->island >= t->islands || c->position < 0 ||
+            c->position > topo_island_size(t, c->island))
+            return false;
+        if (c->how == CUT_BLOCK && (r->space != SPACE_BLOCKS || r->island != c->island))
+            return false;
+    }
+    return true;
+}
+
+static bool ref_valid(const struct check *k, const struct sched *s, const struct sched_ref *ref)
+{
+    return range_valid(k, &ref->range) && ref->buffer <= BUF_SCRATCH &&
+           (ref->buffer != BUF_SCRATCH || ref->scratch < s->n_scratch);
+}
+
+/* Indices inside their tables: nothing else may be looked at before. */
+static void check_indices(struct check *k, int rank)
+{
+    const struct sched *s = k->machines[rank].sched;
+    for (int i = 0; i < s->n_scratch; i++)
+        if (!range_valid(k, &s->scratch[i].range))
+            check_fail(k, "rank %d: scratch %d has a range that does not exist", rank, i);
+    for (int i = 0; i < s->n_refs; i++)
+        if (!ref_valid(k, s, &s->refs[i]))
+            check_fail(k, "rank %d: operand %d does not exist", rank, i);
+    for (int i = 0; i < s->n_steps; i++) {
+        const struct sched_step *p = &s->steps[i];
+        if (!ref_valid(k, s, &p->in) || !ref_valid(k, s, &p->out))
+            check_fail(k, "rank %d: step %d uses a range or scratch that does not exist", rank, i);
+        if (p->kind > STEP_COPY || p->owners > OWNERS_ROOT || p->readers > READERS_ROOT || p->lag > 1 ||
+            p->phase > PHASE_STAGE)
+            check_fail(k, "rank %d: step %d has a field out of range", rank, i);
+        if (p->kind == STEP_REDUCE && (p->n_in < 1 || p->first_in < 0 || p->first_in + p->n_in > s->n_refs))
+            check_fail(k, "rank %d: step %d has %d operands from %d of %d", rank, i, p->n_in, p->first_in, s->n_refs);
+        for (int d = 0; d < 3; d++)
+            if (p->deps[d].first != p->deps[d].last &&
+                (p->deps[d].first < 0 || p->deps[d].last <= p->deps[d].first || p->deps[d].last > i))
+                check_fail(k, "rank %d: step %d depends on steps %d..%d", rank, i, p->deps[d].first, p->deps[d].last);
+    }
+}
+
+bool check_schedules(const struct topo *topo, const struct check_case *c, struct sched *const *scheds,
+                     char why[CHECK_WHY])
+{
+    take_back();
+    why[0] = '\0';
+    struct check k = {.topo = topo, .c = c, .chunks = sched_chunks(c->count, c->chunk), .window = c->window, .why = why};
+    k.L[1] = k.chunks ? c->count - (k.chunks - 1) * c->chunk : 0;
+    k.L[0] = k.chunks > 1 ? c->chunk : k.L[1];
+    k.machines = check_take((size_t)topo->ranks * sizeof(*k.machines));
+    for (int r = 0; r < topo->ranks && !k.failed; r++) {
+        k.machines[r].topo = *topo;
+        k.machines[r].topo.rank = r;
+        k.machines[r].sched = scheds[r];
+        check_indices(&k, r);
+        if (!k.failed)
+            measure(&k, r);
+        if (!k.failed)
+            make_buffers(&k, r);
+    }
+    void (*const stages[])(struct check *) = {check_static, check_messages, check_wire_bytes, check_execute,
+                                              check_results};
+    for (size_t i = 0; i < sizeof(stages) / sizeof(*stages) && !k.failed; i++)
+        stages[i](&k);
+    return !k.failed;
+}
