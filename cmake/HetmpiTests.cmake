@@ -28,7 +28,7 @@ function(hetmpi_unit_test name)
     add_executable(${name} ${ARGN})
     target_link_libraries(${name} PRIVATE hetmpi_internal PkgConfig::CMOCKA)
     add_test(NAME unit.${name} COMMAND ${name})
-    math(EXPR seconds "120 * ${test_time_factor}")
+    math(EXPR seconds "300 * ${test_time_factor}")
     set_tests_properties(unit.${name} PROPERTIES ENVIRONMENT "${test_environment}" SKIP_RETURN_CODE 77
                          TIMEOUT ${seconds} LABELS unit)
 endfunction()
