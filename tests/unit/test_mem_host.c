@@ -15,6 +15,12 @@
 #include "hetmpi.h"
 #include "mem/mem.h"
 
+/* Sanitizers end a program that asks for far too much, unless told that malloc may fail. */
+const char *__asan_default_options(void);
+const char *__tsan_default_options(void);
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+const char *__tsan_default_options(void) { return "allocator_may_return_null=1"; }
+
 static int start(void **state)
 {
     struct mem_setup setup = {.vendor = "cpu", .device = -1, .fault = ""};
