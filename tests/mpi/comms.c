@@ -366,6 +366,8 @@ static void check_abort(void)
     t_stage("hetmpi_comm_abort");
     T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
     T_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    if (t_rank == 0) /* alone, before set-up: must not wait for the others */
+        T_CODE(HETMPI_ERR_STATE, hetmpi_comm_abort(comm));
     T_OK(hetmpi_barrier(comm));
     T_OK(hetmpi_comm_error(comm, &error));
     T_CODE(HETMPI_SUCCESS, error);

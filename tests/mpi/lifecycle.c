@@ -70,6 +70,10 @@ static void check_setup_time(void)
     T_MPI(MPI_Comm_split(MPI_COMM_WORLD, t_rank < 2 ? 0 : MPI_UNDEFINED, t_rank, &pair));
     if (pair == MPI_COMM_NULL)
         return;
+    if (t_ranks < 2) {
+        T_MPI(MPI_Comm_free(&pair));
+        return;
+    }
     for (int i = 0; i < TIMES; i++) {
         T_MPI(MPI_Comm_dup(pair, &comm));
         T_MPI(MPI_Barrier(comm));

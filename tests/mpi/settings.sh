@@ -35,7 +35,7 @@ job CONFIG WIRE_PRECISION HETMPI_WIRE_PRECISION=exact HETMPI_LOG=warn
 job CONFIG ISLANDS HETMPI_ISLANDS=a HETMPI_ISLANDS=a
 job 0 "" HETMPI_TIMEOUT=5 HETMPI_TIMEOUT=7s # may differ: each rank's own patience
 
-printf '# a comment\nchunk = 64K\nTIMEOUT = 20\n' > "$folder/good.conf"
+printf '# a comment\nCHUNK = 64K\nTIMEOUT = 20\n' > "$folder/good.conf"
 printf 'CHUNK = 64K\n\nCHUNCK = 1\n' > "$folder/bad.conf"
 job 0 "" HETMPI_CONFIG="$folder/good.conf" HETMPI_CONFIG="$folder/good.conf"
 job CONFIG "bad.conf:3" HETMPI_CONFIG="$folder/bad.conf" HETMPI_CONFIG="$folder/bad.conf"
