@@ -100,6 +100,9 @@ static int check_buffers(const struct comm *comm, const struct raw *raw, struct 
         call->send = call->recv = NULL;
         return HETMPI_SUCCESS;
     }
+    if (raw->recv == MPI_IN_PLACE && (call->kind != COLL_REDUCE || comm->rank == call->root))
+        return err_set(HETMPI_ERR_BUFFER, "%s: MPI_IN_PLACE stands where a buffer must stand: it replaces sendbuf alone",
+                       raw->function);
     switch (call->kind) {
     case COLL_BCAST:
         call->send = call->recv;
@@ -161,9 +164,9 @@ static int check_call(const struct comm *comm, const struct raw *raw, struct cal
         if (code)
             return code;
         if (raw->send_count != raw->count || send_type != call->type)
-            return err_set(HETMPI_ERR_COUNT, "%s: sendcount %zu of %s, recvcount %zu of %s: they must be the same",
-                           raw->function, raw->send_count, red_type_name(send_type), raw->count,
-                           red_type_name(call->type));
+            return err_set(send_type != call->type ? HETMPI_ERR_TYPE : HETMPI_ERR_COUNT,
+                           "%s: sendcount %zu of %s, recvcount %zu of %s: they must be the same", raw->function,
+                           raw->send_count, red_type_name(send_type), raw->count, red_type_name(call->type));
     }
     return check_buffers(comm, raw, call);
 }

@@ -80,10 +80,17 @@ int hetmpi_comm_info(MPI_Comm user, hetmpi_comm_info_t *info)
 
 int hetmpi_comm_abort(MPI_Comm user)
 {
-    struct comm *comm;
+    struct comm *comm = NULL;
     char text[128];
-    int code = comm_get(user, MPI_INFO_NULL, &comm);
+    int code = proc_start();
 
+    if (!code && user == MPI_COMM_NULL)
+        code = err_set(HETMPI_ERR_ARG, "the communicator is MPI_COMM_NULL");
+    if (!code)
+        comm = comm_find(user);
+    /* Never set up here: that is collective, and the other ranks need not come. */
+    if (!code && !comm)
+        code = err_set(HETMPI_ERR_STATE, "nothing to abort: this communicator has seen no hetmpi call yet");
     if (code)
         return api_report(user, "comm_abort", code);
     snprintf(text, sizeof(text), "hetmpi_comm_abort was called on rank %d", comm->rank);
@@ -96,11 +103,13 @@ int hetmpi_comm_error(MPI_Comm user, int *error)
     struct comm *comm;
     int code = proc_start();
 
+    if (!code && user == MPI_COMM_NULL)
+        code = err_set(HETMPI_ERR_ARG, "the communicator is MPI_COMM_NULL");
     if (!code && !error)
         code = err_set(HETMPI_ERR_ARG, "comm_error: error is NULL");
     if (code)
         return api_report(user, "comm_error", code);
-    comm = user == MPI_COMM_NULL ? NULL : comm_find(user);
+    comm = comm_find(user);
     *error = HETMPI_SUCCESS;
     if (!comm)
         return HETMPI_SUCCESS;
