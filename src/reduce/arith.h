@@ -19,7 +19,7 @@
 #include <string.h>
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
-#define ARITH_FN static __host__ __device__ __forceinline__
+#define ARITH_FN static inline __host__ __device__ __attribute__((always_inline))
 #else
 #define ARITH_FN static inline __attribute__((always_inline))
 #endif
@@ -51,34 +51,41 @@ typedef double arith_f64_t;
 typedef struct { float re, im; } arith_c64_t;
 typedef struct { double re, im; } arith_c128_t;
 
+/* clang's own memcpy needs no declaration for the device. */
+#if defined(__clang__)
+#define ARITH_COPY __builtin_memcpy
+#else
+#define ARITH_COPY memcpy
+#endif
+
 #define ARITH_F32_NAN 0x7fc00000u
 #define ARITH_F64_NAN 0x7ff8000000000000ull
 
 ARITH_FN uint32_t arith_bits(float x)
 {
     uint32_t u;
-    memcpy(&u, &x, sizeof(u));
+    ARITH_COPY(&u, &x, sizeof(u));
     return u;
 }
 
 ARITH_FN float arith_float(uint32_t u)
 {
     float x;
-    memcpy(&x, &u, sizeof(x));
+    ARITH_COPY(&x, &u, sizeof(x));
     return x;
 }
 
 ARITH_FN uint64_t arith_bits64(double x)
 {
     uint64_t u;
-    memcpy(&u, &x, sizeof(u));
+    ARITH_COPY(&u, &x, sizeof(u));
     return u;
 }
 
 ARITH_FN double arith_double(uint64_t u)
 {
     double x;
-    memcpy(&x, &u, sizeof(x));
+    ARITH_COPY(&x, &u, sizeof(x));
     return x;
 }
 
@@ -102,6 +109,7 @@ ARITH_FN double arith_double(uint64_t u)
 #define ARITH_MUL64(a, b) ((a) * (b))
 #define ARITH_DIV64(a, b) ((a) / (b))
 #endif
+/* First in the functions whose products an addition could be fused with. */
 #if defined(__clang__)
 #define ARITH_NO_FUSING _Pragma("clang fp contract(off)")
 #else
@@ -288,6 +296,7 @@ ARITH_FN float arith_f32_sum(float a, float b)
 
 ARITH_FN float arith_f32_prod(float a, float b)
 {
+    ARITH_NO_FUSING
     return arith_f32_canon(ARITH_MUL32(a, b));
 }
 
@@ -317,6 +326,7 @@ ARITH_FN double arith_f64_sum(double a, double b)
 
 ARITH_FN double arith_f64_prod(double a, double b)
 {
+    ARITH_NO_FUSING
     return arith_f64_canon(ARITH_MUL64(a, b));
 }
 

@@ -5,11 +5,14 @@ set(reduce_options -ffp-contract=off -fno-trapping-math -fno-math-errno)
 set(reduce_vector_options ${reduce_options} "$<$<NOT:$<CONFIG:Debug>>:-O3>")
 set(reduce_dir ${CMAKE_CURRENT_LIST_DIR})
 
-set_source_files_properties(${reduce_dir}/reduce.c ${reduce_dir}/scalar.c PROPERTIES COMPILE_OPTIONS "${reduce_options}")
+set_source_files_properties(${reduce_dir}/reduce.c ${reduce_dir}/scalar.c PROPERTIES
+    COMPILE_OPTIONS "${reduce_options}")
 set_source_files_properties(${reduce_dir}/kernels_baseline.c PROPERTIES COMPILE_OPTIONS "${reduce_vector_options}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    set(reduce_avx2 -mavx2 -mf16c)
+    set(reduce_avx512 ${reduce_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
     set_source_files_properties(${reduce_dir}/kernels_avx2.c PROPERTIES
-        COMPILE_OPTIONS "${reduce_vector_options};-mavx2;-mf16c")
+        COMPILE_OPTIONS "${reduce_vector_options};${reduce_avx2}")
     set_source_files_properties(${reduce_dir}/kernels_avx512.c PROPERTIES
-        COMPILE_OPTIONS "${reduce_vector_options};-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
+        COMPILE_OPTIONS "${reduce_vector_options};${reduce_avx512}")
 endif()

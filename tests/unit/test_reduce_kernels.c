@@ -32,7 +32,7 @@ static uint64_t rng(void)
 static void fill(char *bytes)
 {
     static const uint64_t remarkable[] = {
-        0, 0x8080808080808080u, 0x8000800080008000u, 0x8000000080000000u, 0x8000000000000000u,   /* -0, least integers */
+        0, 0x8080808080808080u, 0x8000800080008000u, 0x8000000080000000u, 0x8000000000000000u,   /* -0, least */
         0x7f8000007f800000u, 0xff800000ff800000u, 0x7ff0000000000000u, 0xfff0000000000000u,      /* infinities */
         0x7c007c007c007c00u, 0xfc00fc00fc00fc00u, 0x7f807f80ff80ff80u, 0x7c7c7c7cfcfcfcfcu,
         0x7fc000017f800001u, 0xffffffffffffffffu, 0x7ff0000000000001u, 0xfff8000000000123u,      /* NaN */
