@@ -10,6 +10,7 @@
 #include "wire/shm.h"
 
 #define SHM_CLOSE_SECONDS 60.0   /* longest wait at close for receivers that still read our slots, without TIMEOUT */
+#define SHM_CLOSE_SPIN 0.005     /* ... until it sleeps between looks */
 #define SHM_CLOSE_LOOK 0.2       /* ... until it looks whether they live */
 
 static struct shm_message *message_get(struct shm *shm, struct wire_xfer *x, int local)
@@ -97,7 +98,10 @@ static void wait_for_readers(struct shm *shm)
         waited = (double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec);
         if (waited > most || (waited > SHM_CLOSE_LOOK && reader_died(shm)))
             return;
-        sched_yield();
+        if (waited > SHM_CLOSE_SPIN)
+            nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+        else
+            sched_yield();
     }
 }
 
