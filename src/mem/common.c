@@ -337,7 +337,8 @@ int plain_free(void *ptr)
 int register_check(const void *ptr, size_t bytes)
 {
     if (!ptr || bytes == 0 || (uintptr_t)ptr + (bytes - 1) < (uintptr_t)ptr)
-        return err_set(HETMPI_ERR_ARG, "memory: cannot register %zu bytes at %p; give existing host memory", bytes, ptr);
+        return err_set(HETMPI_ERR_ARG, "memory: cannot register %zu bytes at %p; give existing host memory", bytes,
+                       ptr);
     return HETMPI_SUCCESS;
 }
 

@@ -204,8 +204,8 @@ int sim_arena_need(void)
         goto close_fd;
     }
     if (!arena_map(&bytes, &seen, &touched)) {
-        rc = err_set(HETMPI_ERR_MEMORY, "sim: no addresses for device memory, not even twice %zu bytes: %s (ulimit -v?)",
-                     WINDOW_LEAST, strerror(errno));
+        rc = err_set(HETMPI_ERR_MEMORY, "sim: no addresses for device memory, not even twice %zu bytes: %s "
+                     "(ulimit -v?)", WINDOW_LEAST, strerror(errno));
         goto close_fd;
     }
     (void)madvise(touched, bytes, MADV_DONTDUMP);
@@ -325,7 +325,8 @@ static int place_wrong(const void *ptr, size_t bytes, const char *what, const ch
 int sim_place_take(const void *ptr, size_t bytes, unsigned sides, const char *what, struct sim_place *place)
 {
     static const enum sim_side side_of[] = {
-        [RANGE_HEAP] = SIDE_PINNED, [RANGE_REGISTERED] = SIDE_PINNED, [RANGE_DEVICE] = SIDE_DEVICE, [RANGE_PEER] = SIDE_PEER,
+        [RANGE_HEAP] = SIDE_PINNED, [RANGE_REGISTERED] = SIDE_PINNED, [RANGE_DEVICE] = SIDE_DEVICE,
+        [RANGE_PEER] = SIDE_PEER,
     };
     uintptr_t first = (uintptr_t)ptr, last = first + (bytes - 1);
     struct sim_block *block = NULL;
@@ -346,7 +347,8 @@ int sim_place_take(const void *ptr, size_t bytes, unsigned sides, const char *wh
         block = range.owner;
     }
     if (place->side == SIDE_HOST && (in_window(&sim.arena, first, last) || in_window(&sim.peers, first, last)))
-        return place_wrong(ptr, bytes, what, "lies outside any allocation of device memory (freed, or a wrong address?)");
+        return place_wrong(ptr, bytes, what, "lies outside any allocation of device memory (freed, or a wrong "
+                           "address?)");
     if (!(sides & (1u << place->side)))
         return place_wrong(ptr, bytes, what, place->side == SIDE_HOST
                            ? "lies in ordinary host memory, which the device cannot reach; pin it first"
@@ -511,8 +513,8 @@ int mem_host_register(void *ptr, size_t bytes)
         return rc;
     if (in_window(&sim.arena, (uintptr_t)ptr, (uintptr_t)ptr + (bytes - 1)) ||
         in_window(&sim.peers, (uintptr_t)ptr, (uintptr_t)ptr + (bytes - 1)))
-        return err_set(HETMPI_ERR_ARG, "sim: cannot register %zu bytes at %p as host memory: it is device memory", bytes,
-                       ptr);
+        return err_set(HETMPI_ERR_ARG, "sim: cannot register %zu bytes at %p as host memory: it is device memory",
+                       bytes, ptr);
     return sim_enter((uintptr_t)ptr, bytes, RANGE_REGISTERED, 0, NULL);
 }
 

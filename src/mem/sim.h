@@ -163,7 +163,7 @@ int sim_error_report(struct sim_error *error);    /* to the calling thread; retu
 
 /* ---- sim_ipc.c */
 void sim_ipc_clear_peer(const struct range *range);   /* unmaps a taken-out RANGE_PEER; called with the lock held */
-void sim_ipc_forget(struct sim_block *block);         /* the allocation's handles are stale; called with the lock held */
+void sim_ipc_forget(struct sim_block *block);         /* its handles are stale; called with the lock held */
 
 /* ---- sim_stream.c */
 enum sim_op_kind { OP_COPY, OP_SET, OP_REDUCE, OP_RECORD, OP_WAIT_EVENT, OP_WRITE_VALUE, OP_WAIT_VALUE };

@@ -20,7 +20,8 @@ static struct {
 } faults;
 
 static const char *const kind_names[FAULT_KINDS] = {
-    [FAULT_COPY] = "copy", [FAULT_KERNEL] = "kernel", [FAULT_ALLOC] = "alloc", [FAULT_IPC] = "ipc", [FAULT_SLOW] = "slow",
+    [FAULT_COPY] = "copy", [FAULT_KERNEL] = "kernel", [FAULT_ALLOC] = "alloc", [FAULT_IPC] = "ipc",
+    [FAULT_SLOW] = "slow",
 };
 
 static int bad_item(const char *item, const char *why)

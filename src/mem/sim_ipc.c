@@ -58,8 +58,8 @@ static int take_slot(struct sim_block *block)
     else if (sim.slots_used < SIM_SLOTS)
         block->slot = sim.slots_used++;
     else
-        return err_set(HETMPI_ERR_DEVICE, "sim: %d device allocations are exported already, there is no room for another",
-                       SIM_SLOTS);
+        return err_set(HETMPI_ERR_DEVICE, "sim: %d device allocations are exported already, there is no room for "
+                       "another", SIM_SLOTS);
     atomic_store(&sim.head->live[block->slot], atomic_load(&block->id));
     return HETMPI_SUCCESS;
 }
@@ -227,7 +227,8 @@ static int map_peer(const struct ipc_handle *in, int fd, uintptr_t *seen, void *
         goto give_addresses;
     }
     (void)madvise(*touched, whole, MADV_DONTDUMP);
-    if (mmap((void *)*seen, whole, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, (off_t)in->at) == MAP_FAILED) {
+    if (mmap((void *)*seen, whole, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd,
+             (off_t)in->at) == MAP_FAILED) {
         rc = err_set(HETMPI_ERR_MEMORY, "sim: cannot map %zu bytes of process %d: %s", whole, in->pid, strerror(errno));
         goto unmap;
     }
@@ -256,7 +257,8 @@ int mem_ipc_open(const mem_ipc_t *handle, void **ptr)
     memcpy(&in, handle->bytes, sizeof(in));
     fault = sim_fault_hit(FAULT_IPC);
     if (fault)
-        return err_set(HETMPI_ERR_DEVICE, "sim: injected fault: opening of handle %llu fails", (unsigned long long)fault);
+        return err_set(HETMPI_ERR_DEVICE, "sim: injected fault: opening of handle %llu fails",
+                       (unsigned long long)fault);
     rc = check_handle(&in);
     if (rc)
         return rc;

@@ -6,8 +6,8 @@
  *   device <-> host    the host link, one lane each way
  *   other process's device memory    the lane to or from that process
  *   all else           as fast as this machine is
- * and the latency on top, which takes no time of a lane: the next transfer on the same lane may follow at once, all other
- * work of the stream waits for it.
+ * and the latency on top, which takes no time of a lane: the next transfer on the same lane may follow at once, all
+ * other work of the stream waits for it.
  */
 #include "mem/sim.h"
 

@@ -400,7 +400,7 @@ static void streams_are_in_order_and_overlap(void **state)
 static void event_recorded_again(void **state)
 {
     _Atomic uint64_t *word;
-    mem_stream_t *stream;
+    mem_stream_t *stream, *other;
     mem_event_t *event;
     bool done;
 
@@ -418,9 +418,52 @@ static void event_recorded_again(void **state)
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     ok(mem_event_query(event, &done));
     assert_false(done);                      /* the last recording counts */
-    mem_event_destroy(event);                /* while a recording is queued */
+    ok(mem_stream_create(&other));
+    ok(mem_event_record(event, other));
+    ok(await(event));                        /* it is in another stream now */
     atomic_store(word, 2);
+    ok(mem_stream_synchronize(stream));
+    ok(mem_event_query(event, &done));
+    assert_true(done);                       /* and an earlier one that comes later changes nothing */
+    ok(mem_stream_wait_value(stream, word, 3));
+    ok(mem_event_record(event, stream));
+    mem_event_destroy(event);                /* while a recording is queued */
+    atomic_store(word, 3);
     ok(mem_stream_destroy(stream));          /* finishes the work first */
+}
+
+static void *write_later(void *word)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    atomic_store((_Atomic uint64_t *)word, 1);
+    return NULL;
+}
+
+/* Freeing waits for the work that uses the memory, and for no other. */
+static void free_waits_for_the_work(void **state)
+{
+    _Atomic uint64_t *word;
+    mem_stream_t *stream;
+    pthread_t thread;
+    void *used, *unused, *pinned;
+
+    (void)state;
+    begin("nvidia", "");
+    ok(mem_host_alloc(64, (void **)&word));
+    memset((void *)word, 0, 64);
+    ok(mem_alloc(100, &used));
+    ok(mem_alloc(100, &unused));
+    ok(mem_host_alloc(100, &pinned));
+    ok(mem_stream_create(&stream));
+    ok(mem_stream_wait_value(stream, word, 1));
+    ok(mem_copy_async(pinned, used, 100, stream));
+    ok(mem_free(unused));
+    assert_int_equal(atomic_load(word), 0);
+    assert_int_equal(pthread_create(&thread, NULL, write_later, word), 0);
+    ok(mem_free(used));
+    assert_int_equal(atomic_load(word), 1);
+    ok(mem_host_free(pinned));
+    pthread_join(thread, NULL);
 }
 
 /* A long queue: 20,000 operations behind a wait, none lost, in order; then freeing waits for the work. */
@@ -687,8 +730,8 @@ int main(void)
         TEST(host_cannot_touch), TEST(query_is_exact), TEST(freed_memory_goes_back), TEST(many_allocations),
         TEST(copies_between_all_kinds), TEST(wrong_addresses_are_errors), TEST(kernels),
         TEST(streams_are_in_order_and_overlap), TEST(event_recorded_again), TEST(long_queue),
-        TEST(threads_share_the_runtime), TEST(fini_with_everything_pending), TEST(failed_copies), TEST(failed_kernel),
-        TEST(failed_allocation), TEST(slow_operations), TEST(bad_settings), TEST(vendor_cpu_has_no_device),
+        TEST(free_waits_for_the_work), TEST(threads_share_the_runtime), TEST(fini_with_everything_pending),
+        TEST(failed_copies), TEST(failed_kernel), TEST(failed_allocation), TEST(slow_operations), TEST(bad_settings), TEST(vendor_cpu_has_no_device),
     };
 
     if (strcmp(mem_backend(), "sim") != 0) {

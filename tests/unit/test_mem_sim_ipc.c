@@ -256,8 +256,8 @@ static void peer_lane_takes_time(void **state)
         if (seconds < best[what])
             best[what] = seconds;
     }
-    print_message("             %.2f ms: read %.2f ms, read and write %.2f ms, local %.2f ms\n", bound * 1e3, best[0] * 1e3,
-                  best[1] * 1e3, best[2] * 1e3);
+    print_message("             %.2f ms: read %.2f ms, read and write %.2f ms, local %.2f ms\n", bound * 1e3,
+                  best[0] * 1e3, best[1] * 1e3, best[2] * 1e3);
     assert_true(best[0] < bound * 1.5 && best[1] < bound * 1.5 && best[2] < bound * 0.8);
     owner_end(&owner);
 }

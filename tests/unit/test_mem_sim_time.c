@@ -17,7 +17,7 @@
 #include "hetmpi.h"
 #include "mem/mem.h"
 
-#define TRIALS 30
+#define TRIALS 100
 #define CHUNK ((size_t)65536)
 #define CHUNKS 64
 #define RATE 200e6
@@ -48,7 +48,8 @@ static void ok(int rc)
 /* Threads run and memory is touched before anything is measured. */
 static void begin(double bandwidth, double latency)
 {
-    struct mem_setup setup = {.vendor = "nvidia", .device = -1, .fault = "", .bandwidth = bandwidth, .latency = latency};
+    struct mem_setup setup = {.vendor = "nvidia", .device = -1, .fault = "", .bandwidth = bandwidth,
+                              .latency = latency};
 
     ok(mem_init(&setup));
     ok(mem_alloc(2 * CHUNKS * CHUNK, (void **)&device));
@@ -231,7 +232,8 @@ static void sleeping_is_free(void **state)
     cpu = cpu_seconds();
     down_one_stream();
     cpu = cpu_seconds() - cpu;
-    print_message("             210 ms of transfer: %.2f ms of CPU time (a copy alone: %.2f ms)\n", cpu * 1e3, copy * 1e3);
+    print_message("             210 ms of transfer: %.2f ms of CPU time (a copy alone: %.2f ms)\n", cpu * 1e3,
+                  copy * 1e3);
     assert_true(cpu < 0.02 + 5 * copy);
 }
 
