@@ -731,7 +731,8 @@ int main(void)
         TEST(copies_between_all_kinds), TEST(wrong_addresses_are_errors), TEST(kernels),
         TEST(streams_are_in_order_and_overlap), TEST(event_recorded_again), TEST(long_queue),
         TEST(free_waits_for_the_work), TEST(threads_share_the_runtime), TEST(fini_with_everything_pending),
-        TEST(failed_copies), TEST(failed_kernel), TEST(failed_allocation), TEST(slow_operations), TEST(bad_settings), TEST(vendor_cpu_has_no_device),
+        TEST(failed_copies), TEST(failed_kernel), TEST(failed_allocation), TEST(slow_operations),
+        TEST(bad_settings), TEST(vendor_cpu_has_no_device),
     };
 
     if (strcmp(mem_backend(), "sim") != 0) {
