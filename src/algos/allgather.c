@@ -8,19 +8,35 @@
  */
 #include "algos/algos.h"
 
-/* Own island: every rank's block to all. Returns the step, or none. */
-static struct algo_span spread_own(struct algo *a, struct algo_place from, struct algo_place out)
+/* The receive buffer's part of the own island's blocks: all of them, or in place all but the one that is there. */
+static void deliver_own(struct algo *a, struct algo_place out, struct algo_span spread)
 {
-    struct sched_range all = algo_whole(a, SPACE_BLOCKS, a->island), block = algo_my_block(a);
-    int step;
-    if (a->size > 1) {
-        step = algo_local_spread(a, from, block, OWNERS_BLOCK, out, all, READERS_ALL, 0, 0);
-    } else if (from.buffer != out.buffer || from.scratch != out.scratch) {
-        step = algo_copy(a, from, out, block);
-    } else {
-        return from.made;
+    struct sched_range all = algo_whole(a, SPACE_BLOCKS, a->island), block = algo_my_block(a), part = all;
+    struct algo_span none = {0, 0};
+    if (!a->call->in_place) {
+        algo_deliver(a, out, all, spread, none);
+        return;
     }
-    return algo_since(a, step);
+    part.hi = block.lo;
+    if (a->position > 0)
+        algo_deliver(a, out, part, spread, none);
+    part.lo = block.hi;
+    part.hi = all.hi;
+    if (a->position + 1 < a->size)
+        algo_deliver(a, out, part, spread, none);
+}
+
+/* Own island: every rank's block to all of it. */
+static void spread_own(struct algo *a, struct algo_place from, struct algo_place out)
+{
+    struct sched_range block = algo_my_block(a);
+    if (a->size > 1) {
+        int step = algo_local_spread(a, from, block, OWNERS_BLOCK, out, algo_whole(a, SPACE_BLOCKS, a->island),
+                                     READERS_ALL, 0, 0);
+        deliver_own(a, out, algo_since(a, step));
+    } else if (!a->call->in_place) {
+        algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), block);
+    }
 }
 
 void algo_allgather(struct algo *a)
@@ -33,19 +49,17 @@ void algo_allgather(struct algo *a)
     a->sched->send_layout = in_place ? LAYOUT_NONE : LAYOUT_BLOCK;
     a->sched->recv_layout = LAYOUT_BLOCKS;
 
-    struct algo_place from, out = algo_output(a, SPACE_BLOCKS, own);
-    if (in_place && a->call->stage_recv) {
-        from = out;
-        int step = algo_copy(a, algo_user(BUF_RECV), from, block);
-        from.made = algo_since(a, step);
-    } else if (in_place) {
-        from = algo_user(BUF_RECV);
-    } else if (a->call->stage_send) {
-        from = algo_scratch(a, block, false);
-        int step = algo_copy(a, algo_user(BUF_SEND), from, block);
-        from.made = algo_since(a, step);
-    } else {
-        from = algo_user(BUF_SEND);
+    /* Where this rank's block is read from, and the own island's blocks are put. An island of one spreads nothing. */
+    struct algo_place from = algo_user(in_place ? BUF_RECV : BUF_SEND), out = algo_user(BUF_RECV);
+    if (a->size > 1)
+        out = algo_output(a, SPACE_BLOCKS, own);
+    if (in_place ? a->call->stage_recv : a->call->stage_send) {
+        struct algo_place user = from;
+        if (a->size > 1 || k > 1) {
+            from = in_place && a->size > 1 ? out : algo_scratch(a, block, false);
+            int step = algo_copy(a, user, from, block);
+            from.made = algo_since(a, step);
+        }
     }
 
     /* Sends first: they need nothing but the input. */
@@ -54,7 +68,7 @@ void algo_allgather(struct algo *a)
         for (struct algo_meet m = algo_meet(a, block, CUT_WEIGHT, j); algo_meet_next(a, &m);)
             algo_send(a, from, m.segment, topo_member(t, j, m.position), 0);
     }
-    algo_deliver(a, out, algo_whole(a, SPACE_BLOCKS, own), spread_own(a, from, out), none);
+    spread_own(a, from, out);
 
     for (int i = 1; i < k; i++) {
         int j = (own - i + k) % k;

@@ -10,7 +10,7 @@
 #include "algos/algos.h"
 
 /* Two islands: both owners of a segment reduce it. */
-static struct algo_span swap(struct algo *a, struct algo_place partial, struct algo_span read, struct algo_place out)
+static struct algo_span swap(struct algo *a, struct algo_place partial, struct algo_place out)
 {
     int other = 1 - a->island;
     struct sched_range mine = algo_my_part(a, SPACE_VECTOR, 0);
@@ -27,7 +27,6 @@ static struct algo_span swap(struct algo *a, struct algo_place partial, struct a
         int step = algo_reduce(a, out, m.segment, true);
         algo_operand(a, step, a->island == 0 ? partial : theirs);
         algo_operand(a, step, a->island == 0 ? theirs : partial);
-        algo_after(a, step, read);
         algo_after(a, step, (struct algo_span){recvs + i, recvs + i + 1});
         /* In place the result replaces what is being sent. */
         if (partial.buffer == BUF_SEND)
@@ -36,7 +35,7 @@ static struct algo_span swap(struct algo *a, struct algo_place partial, struct a
     return algo_since(a, reduces);
 }
 
-/* More islands: *reduces and *recvs are the steps that complete this rank's part in `out`. */
+/* More islands: *reduces and *recvs are the steps that complete this rank's part in `out`. `read`: see algo_partial. */
 static void reduce_and_hand_round(struct algo *a, struct algo_place partial, struct algo_span read,
                                   struct algo_place out, struct algo_span *reduces, struct algo_span *recvs)
 {
@@ -74,7 +73,6 @@ static void reduce_and_hand_round(struct algo *a, struct algo_place partial, str
                                         .scratch = (uint16_t)(first_scratch + s * others + (j - own - 1 + k) % k)};
             algo_operand(a, step, j == own ? partial : theirs);
         }
-        algo_after(a, step, read);
         algo_after(a, step, (struct algo_span){first_recv + s * others, first_recv + (s + 1) * others});
     }
     *reduces = algo_since(a, first_reduce);
@@ -86,7 +84,8 @@ static void reduce_and_hand_round(struct algo *a, struct algo_place partial, str
             int step = algo_recv(a, out, algo_divide(w.segment, k, j), topo_member(a->topo, j, w.owner[j]),
                                  2 * w.number[j] + 1);
             /* In place the result replaces the input: that must have been read. */
-            algo_after(a, step, read);
+            if (!a->call->stage_send && !a->call->stage_recv)
+                algo_after(a, step, read);
             if (partial.buffer == BUF_SEND)
                 algo_after(a, step, (struct algo_span){first_send + message, first_send + message + 1});
         }
@@ -116,7 +115,7 @@ void algo_allreduce(struct algo *a)
         struct algo_span read;
         struct algo_place partial = algo_partial(a, in, SPACE_VECTOR, 0, OWNERS_WEIGHT, mine, &read);
         if (a->islands == 2)
-            reduces = swap(a, partial, read, out);
+            reduces = swap(a, partial, out);
         else
             reduce_and_hand_round(a, partial, read, out, &reduces, &recvs);
     } else {

@@ -30,7 +30,7 @@ void algo_reduce_to_root(struct algo *a)
     if (a->islands > 1) {
         struct algo_span read;
         struct algo_place partial = algo_partial(a, in, SPACE_VECTOR, 0, OWNERS_WEIGHT, mine, &read);
-        algo_collect(a, partial, mine, out, read, &made);
+        algo_collect(a, partial, mine, out, (struct algo_span){0, 0}, &made);
     } else if (a->size > 1) {
         int step = algo_local_reduce(a, in, all, OWNERS_WEIGHT, out, mine, true);
         made = algo_since(a, step);

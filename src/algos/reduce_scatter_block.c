@@ -61,6 +61,6 @@ void algo_reduce_scatter_block(struct algo *a)
                 before = algo_since(a, step);
         }
     }
-    algo_collect(a, mine, block, out, before, &made);
+    algo_collect(a, mine, block, out, out.buffer == BUF_RECV ? before : none, &made);
     algo_deliver(a, out, block, made, before);
 }

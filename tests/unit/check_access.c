@@ -18,6 +18,28 @@ static bool ref_wide(const struct sched *s, const struct sched_ref *ref)
     return ref->buffer == BUF_SCRATCH && s->scratch[ref->scratch].wide;
 }
 
+/* A user's buffer has the elements that a layout says, and on a rank with a device that lacks them only copies may touch
+ * it. */
+static bool buffer_fits(const struct check *k, int rank, const struct sched_step *step, const struct sched_ref *ref,
+                        struct extent e, const struct sched_view *view)
+{
+    bool blocks = ref->range.space == SPACE_BLOCKS;
+    size_t position = (size_t)k->topo->position_of[rank];
+    if (ref->buffer == BUF_SCRATCH)
+        return true;
+    int staged = ref->buffer == BUF_SEND ? CHECK_STAGE_SEND : CHECK_STAGE_RECV;
+    if (k->c->staged && (k->c->staged[rank] & staged) && step->kind != STEP_COPY)
+        return false;
+    switch ((enum sched_layout)view->layout) {
+    case LAYOUT_NONE: return false;
+    case LAYOUT_VECTOR: return !blocks;
+    case LAYOUT_BLOCKS: return blocks;
+    case LAYOUT_BLOCK: break;
+    }
+    return blocks && ref->range.island == k->topo->island_of[rank] && e.first >= position * view->L &&
+           e.first + e.length <= (position + 1) * view->L;
+}
+
 /* Cuts a use of memory into pieces, all of which must lie inside the buffer. */
 static void add_use(struct check *k, int rank, int step, const struct sched_ref *ref, struct extent e, size_t chunk,
                     bool write, struct pieces *out)
@@ -36,14 +58,8 @@ static void add_use(struct check *k, int rank, int step, const struct sched_ref 
             return;
         }
     } else {
-        bool blocks = ref->range.space == SPACE_BLOCKS;
-        int position = k->topo->position_of[rank];
-        bool fits = view.layout == LAYOUT_VECTOR ? !blocks : view.layout == LAYOUT_BLOCKS && blocks;
-        if (view.layout == LAYOUT_BLOCK)
-            fits = blocks && ref->range.island == k->topo->island_of[rank] && e.first >= (size_t)position * view.L &&
-                   e.first + e.length <= (size_t)(position + 1) * view.L;
-        if (!fits) {
-            check_fail(k, "rank %d: step %d uses a buffer that does not have the range", rank, step);
+        if (!buffer_fits(k, rank, &m->sched->steps[step], ref, e, &view)) {
+            check_fail(k, "rank %d: step %d uses a buffer that does not have the range, or must be staged", rank, step);
             return;
         }
         size_t elements = lo == m->memory[0] ? m->elements[0] : m->elements[1];
@@ -180,8 +196,9 @@ static void add_result(struct check *k, int rank, int step, size_t chunk, struct
     struct machine *m = &k->machines[rank];
     const struct sched_step *p = &m->sched->steps[step];
     struct extent in = m->uses[variant_of(k, chunk)][use_in(step)], out = m->uses[variant_of(k, chunk)][use_out(step)];
-    if (p->kind == STEP_LOCAL_SPREAD && in.length && out.length) {
-        struct sched_view from = check_view(k, rank, &p->in, chunk), to = check_view(k, rank, &p->out, chunk);
+    struct sched_view from = check_view(k, rank, &p->in, chunk), to = check_view(k, rank, &p->out, chunk);
+    if (p->kind == STEP_LOCAL_SPREAD && in.length && out.length && buffer_fits(k, rank, p, &p->in, in, &from) &&
+        buffer_fits(k, rank, p, &p->out, out, &to)) {
         void *a, *b;
         sched_view_run(&from, in.first, 1, &a);
         sched_view_run(&to, in.first, 1, &b);

@@ -357,7 +357,7 @@ bool check_schedules(const struct topo *topo, const struct check_case *c, struct
         if (!k.failed)
             make_buffers(&k, r);
     }
-    void (*const stages[])(struct check *) = {check_static, check_messages, check_wire_bytes, check_execute,
+    void (*const stages[])(struct check *) = {check_messages, check_static, check_wire_bytes, check_execute,
                                               check_results};
     for (size_t i = 0; i < sizeof(stages) / sizeof(*stages) && !k.failed; i++)
         stages[i](&k);
