@@ -3,7 +3,8 @@
 # Usage: setup.sh demo|check|ci
 set -euo pipefail
 
-demo=(gcc libc6-dev make python3 cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libcmocka-dev zlib1g-dev libjson-c-dev gnuplot-nox)
+demo=(gcc libc6-dev make cmake ninja-build pkg-config python3 openmpi-bin libopenmpi-dev libcmocka-dev libjson-c-dev
+      zlib1g-dev gnuplot-nox)
 check=("${demo[@]}" g++ mpich libmpich-dev)
 ci=("${check[@]}" clang)
 
