@@ -83,21 +83,27 @@ static int most_segments(const struct topo *t, int enough, int *most)
     return HETMPI_SUCCESS;
 }
 
-/* Two islands have one message a pair. More: two channels for each segment of a pair, a scratch for each segment and
- * other island (allreduce); three scratches an island (reduce_scatter_block, staged). */
-static int check_limits(const struct topo *t)
+/* With more than two islands, messages of a pair are told apart by the segments inside it: allreduce takes two channels
+ * for each, and a scratch for each and every other island; bcast takes one channel. The rest has one message a pair and at
+ * most three scratches an island. */
+static int check_limits(const struct topo *t, enum coll_kind kind)
 {
+    int most = 1, room = ALGO_CHANNELS;
     if (t->islands <= 2)
         return HETMPI_SUCCESS;
-    int room = (ALGO_SCRATCHES - 8) / (t->islands - 1), most;
-    room = room < ALGO_CHANNELS / 2 ? room : ALGO_CHANNELS / 2;
-    int code = most_segments(t, room, &most);
-    if (code)
-        return code;
-    if (most > room || t->islands > ALGO_SCRATCHES / 4)
+    if (kind == COLL_ALLREDUCE || kind == COLL_BCAST) {
+        int scratches = (ALGO_SCRATCHES - 8) / (t->islands - 1);
+        if (kind == COLL_ALLREDUCE)
+            room = scratches < ALGO_CHANNELS / 2 ? scratches : ALGO_CHANNELS / 2;
+        int code = most_segments(t, room, &most);
+        if (code)
+            return code;
+    }
+    if (most > room || t->islands > ALGO_SCRATCHES / 3 - 2)
         return err_set(HETMPI_ERR_UNSUPPORTED,
-                       "schedule: %d islands whose parts cut each other into %d segments a rank are too many; join "
-                       "islands with the setting ISLANDS, or give their ranks equal weights", t->islands, most);
+                       "schedule: %s over %d islands whose parts cut each other into %d segments a rank: too many; join "
+                       "islands with the setting ISLANDS, or give their ranks equal weights", coll_name(kind), t->islands,
+                       most);
     return HETMPI_SUCCESS;
 }
 
@@ -125,7 +131,7 @@ int sched_build(const struct topo *topo, const struct sched_call *call, struct s
     if ((call->kind == COLL_REDUCE || call->kind == COLL_BCAST) && (call->root < 0 || call->root >= topo->ranks))
         return err_set(HETMPI_ERR_ARG, "schedule: %s has root %d, but the communicator %d ranks", coll_name(call->kind),
                        call->root, topo->ranks);
-    int code = check_limits(topo);
+    int code = check_limits(topo, call->kind);
     if (code)
         return code;
 
