@@ -161,7 +161,9 @@ static bool has_word(const char *text, const char *word)
 /* Does this rank have the device that -d names? The reason if not. */
 static const char *device_missing(const struct bench *bench)
 {
-    static const struct { const char *option, *backend; } backends[] = {{"sim", "sim"}, {"cuda", "cuda"}, {"rocm", "hip"}};
+    static const struct { const char *option, *backend; } backends[] = {
+        {"sim", "sim"}, {"cuda", "cuda"}, {"rocm", "hip"},
+    };
     size_t i = 0;
 
     if (bench->info.device < 0)

@@ -1,9 +1,10 @@
 /*
  * --bound: the time that the machine allows at best, from speeds measured in the same run.
  *
- * Host memory (all ranks on one node). A collective must read and write at least the bytes below, over all n ranks, for
- * a vector of N bytes (of each rank for allgather). As many of these as make pairs cost what a copy costs, the rest what
- * a pure read or write costs, measured with all ranks at work at once on buffers of that size; n ranks share the work.
+ * Host memory (all ranks on one node). A collective must read and write at least the bytes below, over all n ranks,
+ * for a vector of N bytes (of each rank for allgather). As many of these as make pairs cost what a copy costs, the rest
+ * what a pure read or write costs, measured with all ranks at work at once on buffers of that size; n ranks share the
+ * work.
  *
  *                     read     written
  *   allreduce         nN       nN            every input read once, every result written once
@@ -12,8 +13,8 @@
  *   allgather         nN       n*nN          in place (n-1)nN
  *   reduce_scatter    nN       N
  *
- * Device buffers, several islands. Whatever the algorithm, island j must move these bytes over its ranks' host links (out
- * of the devices / into them); the links of its ranks work together, so B_j below is the sum of their bandwidths,
+ * Device buffers, several islands. Whatever the algorithm, island j must move these bytes over its ranks' host links
+ * (out of the devices / into them); the links of its ranks work together, so B_j below is the sum of their bandwidths,
  * measured with both directions and all ranks at work. The reduction is done on the devices. k islands, m_j ranks:
  *
  *   allreduce         max over j of N / B_j, and 2(k-1)N / sum of B_j   (k equal islands: 2N(k-1)/k / B_j each way)

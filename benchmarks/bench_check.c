@@ -115,7 +115,8 @@ static bool check_untouched(const struct bench *bench, unsigned char poison)
         report(bench, "send", wrong, "the call wrote to it");
         return false;
     }
-    if (in_place_blocks && !buffer_check(bench, bench->recv, behind, end - behind, bench->input, n * e, behind, &wrong)) {
+    if (in_place_blocks &&
+        !buffer_check(bench, bench->recv, behind, end - behind, bench->input, n * e, behind, &wrong)) {
         report(bench, "receive", wrong, "the call wrote to input behind its result");
         return false;
     }
