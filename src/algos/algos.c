@@ -33,7 +33,7 @@ static bool grow(struct algo *a, void **array, int used, int *room, size_t eleme
         return false;
     if (used < *room)
         return true;
-    int more = *room ? *room * 2 : 32;
+    int more = *room ? *room * 2 : 4 * a->islands + 16;   /* enough where no island cuts another's parts */
     void *bigger = realloc(*array, (size_t)more * element);
     if (!bigger) {
         a->no_memory = true;
