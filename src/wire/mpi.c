@@ -19,7 +19,7 @@
 #include "wire/stage.h"
 #include "wire/wire.h"
 
-#define MPI_SLOT_UNIT ((size_t)64 << 10)  /* slots are multiples of this, so that chunks of nearly one size share them */
+#define MPI_SLOT_UNIT ((size_t)64 << 10)  /* slots are multiples of it, so that chunks of nearly one size share them */
 #define MPI_SLOTS_LEAST 2                 /* of a direction, whatever the bound */
 #define MPI_CLOSE_SECONDS 0.2             /* time given to requests that cannot be cancelled */
 
@@ -189,8 +189,8 @@ static int message_begin(struct mpi *mpi, struct wire_xfer *x, struct mpi_pool *
     int rc;
 
     if (bytes > INT_MAX)
-        return err_set(HETMPI_ERR_UNSUPPORTED, "mpi wire: a message of %zu bytes to or from rank %d, MPI's counts end at "
-                       "%d: set a smaller CHUNK", bytes, x->peer, INT_MAX);
+        return err_set(HETMPI_ERR_UNSUPPORTED, "mpi wire: a message of %zu bytes to or from rank %d, MPI's counts end "
+                       "at %d: set a smaller CHUNK", bytes, x->peer, INT_MAX);
     place = stage_span(&x->view, x->first, x->length);
     if (mem_has_device()) {
         rc = mem_query(x->view.base, &what);
@@ -326,8 +326,8 @@ static int test_wire(struct mpi_message *m, bool *done)
     if (mpi_code != MPI_SUCCESS)
         MPI_Error_class(mpi_code, &class);
     if (class == MPI_ERR_TRUNCATE)
-        return err_set(HETMPI_ERR_INTERNAL, "mpi wire: rank %d sent more than the %zu bytes that are expected on channel %u",
-                       m->peer, m->bytes, m->channel);
+        return err_set(HETMPI_ERR_INTERNAL, "mpi wire: rank %d sent more than the %zu bytes that are expected on channel "
+                       "%u", m->peer, m->bytes, m->channel);
     if (mpi_code != MPI_SUCCESS)
         return wire_error(mpi_code, "MPI_Test", m);
     *done = flag;
@@ -335,8 +335,8 @@ static int test_wire(struct mpi_message *m, bool *done)
         return HETMPI_SUCCESS;
     MPI_Get_count(&status, MPI_BYTE, &count);
     if ((size_t)count != m->bytes)
-        return err_set(HETMPI_ERR_INTERNAL, "mpi wire: rank %d sent %d bytes where %zu are expected on channel %u", m->peer,
-                       count, m->bytes, m->channel);
+        return err_set(HETMPI_ERR_INTERNAL, "mpi wire: rank %d sent %d bytes where %zu are expected on channel %u",
+                       m->peer, count, m->bytes, m->channel);
     return HETMPI_SUCCESS;
 }
 

@@ -79,8 +79,8 @@ static int frag_read(struct shm *shm, struct shm_message *m, struct shm_frag *f)
     if (f->part.total != m->total || f->part.offset % element || f->part.bytes % element ||
         f->part.offset > m->total || f->part.bytes > m->total - f->part.offset ||
         f->part.slot >= r->head->slots || f->part.bytes > r->head->slot_bytes)
-        return err_set(HETMPI_ERR_INTERNAL, "shm wire: rank %d sent %llu bytes (op %llu, chunk %u, channel %u) where rank "
-                       "%d expects %zu", shm->wire.comm->local[m->local], (unsigned long long)f->part.total,
+        return err_set(HETMPI_ERR_INTERNAL, "shm wire: rank %d sent %llu bytes (op %llu, chunk %u, channel %u) where "
+                       "rank %d expects %zu", shm->wire.comm->local[m->local], (unsigned long long)f->part.total,
                        (unsigned long long)m->op, m->chunk, m->channel, shm->wire.comm->rank, m->total);
     char *memory = f->stash ? f->stash : r->slots + (size_t)f->part.slot * r->head->slot_bytes;
     size_t at = m->first + f->part.offset / element, n = f->part.bytes / element;

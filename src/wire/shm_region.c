@@ -12,7 +12,8 @@
 #define SHM_SLOTS_LEAST 4
 #define SHM_SLOTS_PER_PEER 8
 
-static size_t region_place(struct shm_region *r, char *base, size_t locals, size_t descs, size_t slots, size_t slot_bytes)
+static size_t region_place(struct shm_region *r, char *base, size_t locals, size_t descs, size_t slots,
+                           size_t slot_bytes)
 {
     size_t at = sizeof(struct shm_head);
 
@@ -140,8 +141,8 @@ int shm_region_map(struct shm *shm, int local)
         region_place(r, r->seg.base, r->head->locals, r->head->descs, r->head->slots, r->head->slot_bytes) >
         r->seg.bytes) {
         shm_region_clear(r);
-        return err_set(HETMPI_ERR_INTERNAL, "shm wire: the region that rank %d published for rank %d is not one of this "
-                       "communicator", rank, comm->rank);
+        return err_set(HETMPI_ERR_INTERNAL, "shm wire: the region that rank %d published for rank %d is not one of "
+                       "this communicator", rank, comm->rank);
     }
     region_register(shm, r, rank);
     peer->mapped = true;

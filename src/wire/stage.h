@@ -11,7 +11,7 @@
 #include "core/sched.h"
 #include "mem/mem.h"
 
-/* The streams of one direction. Two of them, used in turn, hide the start-up time of each copy behind another's data. */
+/* The streams of one direction. Two of them, used in turn, hide the start of each copy behind another's data. */
 #define STAGE_STREAMS 2
 struct stage_lane {
     mem_stream_t *streams[STAGE_STREAMS];   /* created at the first asynchronous copy */

@@ -34,8 +34,8 @@ int wire_for(struct comm *comm, int peer, struct wire **wire)
         return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: the verbs wire is not built into this copy of hetmpi; "
                        "use auto, mpi or shm");
     if (ops == &wire_shm && !comm_is_local(comm, peer))
-        return err_set(HETMPI_ERR_CONFIG, "WIRE=shm: ranks %d and %d share no memory (different nodes); use auto or mpi",
-                       comm->rank, peer);
+        return err_set(HETMPI_ERR_CONFIG, "WIRE=shm: ranks %d and %d share no memory (different nodes); use auto or "
+                       "mpi", comm->rank, peer);
     kept = ops == &wire_shm ? &comm->wire_shm : &comm->wire_mpi;
     if (!*kept) {
         struct wire *opened;

@@ -132,8 +132,8 @@ static const int swapped[2] = { 1, 0 };
 static struct wire_xfer blocks_xfer(int peer, uint32_t chunk, void *base)
 {
     return (struct wire_xfer){ .peer = peer, .op = 1, .chunk = chunk, .channel = (uint16_t)chunk, .length = 1000,
-                               .view = { .base = base, .element = 1, .layout = LAYOUT_BLOCKS, .ranks = swapped, .L = 500,
-                                         .count = 600 } };
+                               .view = { .base = base, .element = 1, .layout = LAYOUT_BLOCKS, .ranks = swapped,
+                                         .L = 500, .count = 600 } };
 }
 
 /* Receives that nobody sends for, and sends that nobody receives, end with the wire. */
@@ -173,7 +173,7 @@ static bool finish(struct wire *wire, struct wire_xfer *x)
     return done;
 }
 
-/* Later chunks hold all slots for receives whose sender waits for an earlier chunk: that one gets a slot all the same. */
+/* Later chunks hold all slots for receives whose sender waits for an earlier chunk: it gets a slot all the same. */
 static void oldest_first(struct cfg *cfg)
 {
     struct comm comm;

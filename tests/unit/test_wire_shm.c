@@ -106,8 +106,8 @@ static void test_traffic(void **state)
     for (int i = 0; i < 3; i++) {
         struct job *job = job_make(islands[i], 16 << 10, 1 << 20);
         for (uint32_t seed = 1; seed <= 2; seed++)
-            job_run(job, &(struct traffic){ .seed = seed, .ops = 3, .chunks = 5, .channels = 3, .window = 3, .most = 20000,
-                                            .device = true, .seconds = 60 });
+            job_run(job, &(struct traffic){ .seed = seed, .ops = 3, .chunks = 5, .channels = 3, .window = 3,
+                                            .most = 20000, .device = true, .seconds = 60 });
         job_free(job);
     }
 }
