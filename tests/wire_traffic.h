@@ -1,6 +1,6 @@
 /*
- * Random traffic over wires, for their tests: every rank computes from one seed who sends what to whom, moves its part as the engine would (begin in order, try again when refused, poll everything), and checks every byte.
- * Addresses are computed here on their own, not by the library.
+ * Random traffic over wires, for their tests: every rank computes from one seed who sends what to whom, moves its part
+ * as the engine would (begin in order, try again when refused, poll everything), and checks every byte. Addresses are computed here on their own, not by the library.
  */
 #ifndef WIRE_TRAFFIC_H
 #define WIRE_TRAFFIC_H
@@ -167,8 +167,8 @@ static bool traffic_check(struct traffic *t, struct traffic_message *m)
     for (size_t i = 0; good && i < m->bytes; i++)
         if (now[i] != m->image[i]) {
             snprintf(t->error, sizeof(t->error), "rank %d: %s %d->%d op %d chunk %u channel %u: byte %zu of %zu is "
-                     "%02x, not %02x (layout %d, element %zu, length %zu)", t->comm->rank, m->send ? "send" : "recv", m->src,
-                     m->dst, (int)m->op, m->chunk, m->channel, i, m->bytes, now[i], m->image[i], m->layout, m->element,
+                     "%02x, not %02x (layout %d, element %zu, length %zu)", t->comm->rank,
+                     m->send ? "send" : "recv", m->src, m->dst, (int)m->op, m->chunk, m->channel, i, m->bytes, now[i], m->image[i], m->layout, m->element,
                      m->length);
             good = false;
         }
@@ -339,8 +339,9 @@ static bool traffic_run(struct traffic *t)
             continue;
         for (int i = 0; i < n && left; i++)
             if (list[i].state != 2) {
-                snprintf(t->error, sizeof(t->error), "rank %d: %d of %d messages not done after %.0f s, first %d->%d op "
-                         "%d chunk %u channel %u state %d", t->comm->rank, left, n, t->seconds, list[i].src, list[i].dst,
+                snprintf(t->error, sizeof(t->error), "rank %d: %d of %d messages not done after %.0f s, first %d->%d "
+                         "op %d chunk %u channel %u state %d", t->comm->rank, left, n, t->seconds, list[i].src,
+                         list[i].dst,
                          (int)list[i].op, list[i].chunk, list[i].channel, list[i].state);
                 return false;
             }

@@ -326,8 +326,8 @@ static int test_wire(struct mpi_message *m, bool *done)
     if (mpi_code != MPI_SUCCESS)
         MPI_Error_class(mpi_code, &class);
     if (class == MPI_ERR_TRUNCATE)
-        return err_set(HETMPI_ERR_INTERNAL, "mpi wire: rank %d sent more than the %zu bytes that are expected on channel "
-                       "%u", m->peer, m->bytes, m->channel);
+        return err_set(HETMPI_ERR_INTERNAL, "mpi wire: rank %d sent more than the %zu bytes that are expected on "
+                       "channel %u", m->peer, m->bytes, m->channel);
     if (mpi_code != MPI_SUCCESS)
         return wire_error(mpi_code, "MPI_Test", m);
     *done = flag;

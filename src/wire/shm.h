@@ -10,7 +10,7 @@
  * whom the slot was published to.
  *
  * No deadlock: each peer of another island has one slot of the pool to itself, so none can starve another; and a
- * receiver that waits in vain while the sender is out of slots moves fragments that nobody asked for yet out of the way.
+ * receiver that waits in vain while the sender is out of slots moves fragments that nobody asked for out of the way.
  */
 #ifndef HETMPI_WIRE_SHM_H
 #define HETMPI_WIRE_SHM_H
