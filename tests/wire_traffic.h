@@ -1,6 +1,7 @@
 /*
  * Random traffic over wires, for their tests: every rank computes from one seed who sends what to whom, moves its part
- * as the engine would (begin in order, try again when refused, poll everything), and checks every byte. Addresses are computed here on their own, not by the library.
+ * as the engine would (begin in order, try again when refused, poll everything), and checks every byte. Addresses
+ * are computed here on their own, not by the library.
  */
 #ifndef WIRE_TRAFFIC_H
 #define WIRE_TRAFFIC_H
@@ -168,8 +169,8 @@ static bool traffic_check(struct traffic *t, struct traffic_message *m)
         if (now[i] != m->image[i]) {
             snprintf(t->error, sizeof(t->error), "rank %d: %s %d->%d op %d chunk %u channel %u: byte %zu of %zu is "
                      "%02x, not %02x (layout %d, element %zu, length %zu)", t->comm->rank,
-                     m->send ? "send" : "recv", m->src, m->dst, (int)m->op, m->chunk, m->channel, i, m->bytes, now[i], m->image[i], m->layout, m->element,
-                     m->length);
+                     m->send ? "send" : "recv", m->src, m->dst, (int)m->op, m->chunk, m->channel, i, m->bytes, now[i],
+                     m->image[i], m->layout, m->element, m->length);
             good = false;
         }
     if (m->device)
