@@ -31,9 +31,10 @@
 
 #include "bench.h"
 
-#define REPEATS 3
-#define MEMORY_SECONDS 0.01
-#define LINK_SECONDS 0.1
+#define LINK_REPEATS 8
+#define MEMORY_REPEATS 8
+#define MEMORY_SECONDS 0.004
+#define LINK_SECONDS 0.04
 #define LINK_BYTES ((size_t)8 << 20)
 
 /* What one island's links carry each way at most, and how many ranks share that. */
@@ -69,13 +70,14 @@ static double move_time(const struct bench *bench, enum traffic traffic, size_t 
     return largest(bench, (seconds_now() - start) / times);
 }
 
-/* Seconds a byte, when every rank of the node does the same at once: the best of a few trials. */
+/* Seconds a byte, when every rank of the node does the same at once: the best of a few trials, each
+ * short enough to fit between two disturbances. */
 static double byte_time(const struct bench *bench, enum traffic traffic, size_t bytes)
 {
     double best = move_time(bench, traffic, bytes, 1);
     double times = best > 0 ? MEMORY_SECONDS / best : 10000;
 
-    for (int i = 0; i < REPEATS; i++) {
+    for (int i = 0; i < MEMORY_REPEATS; i++) {
         double next = move_time(bench, traffic, bytes, times < 1 ? 1 : times > 10000 ? 10000 : (int)times);
         best = next < best ? next : best;
     }
@@ -173,8 +175,8 @@ static void measure_links(struct bench *bench)
     lanes_run(bench, lanes, 1);
     double slower = lanes[0].seconds > lanes[1].seconds ? lanes[0].seconds : lanes[1].seconds;
     double times = LINK_SECONDS / largest(bench, slower);
-    for (int i = 0; i < REPEATS; i++) {
-        lanes_run(bench, lanes, times < 2 ? 2 : times > 1000 ? 1000 : (int)times);
+    for (int i = 0; i < LINK_REPEATS; i++) {
+        lanes_run(bench, lanes, times < 1 ? 1 : times > 1000 ? 1000 : (int)times);
         for (int way = 0; way < 2; way++) {
             double speed = (double)LINK_BYTES / lanes[way].seconds;
             mine[way] = speed > mine[way] ? speed : mine[way];
