@@ -18,26 +18,32 @@ static bool ref_wide(const struct sched *s, const struct sched_ref *ref)
     return ref->buffer == BUF_SCRATCH && s->scratch[ref->scratch].wide;
 }
 
-/* A user's buffer has the elements that a layout says, and on a rank with a device that lacks them only copies may touch
- * it. */
+/* Are the elements in the buffer: in a scratch's range, or by the layout of a user's buffer? A buffer that must be staged
+ * is there for copies alone. */
 static bool buffer_fits(const struct check *k, int rank, const struct sched_step *step, const struct sched_ref *ref,
-                        struct extent e, const struct sched_view *view)
+                        struct extent e, size_t chunk)
 {
+    struct sched_view view = check_view(k, rank, ref, chunk);
     bool blocks = ref->range.space == SPACE_BLOCKS;
     size_t position = (size_t)k->topo->position_of[rank];
-    if (ref->buffer == BUF_SCRATCH)
-        return true;
+    if (ref->buffer == BUF_SCRATCH) {
+        const struct machine *m = &k->machines[rank];
+        struct extent own = m->scratch[variant_of(k, chunk)][ref->scratch];
+        const struct sched_range *r = &m->sched->scratch[ref->scratch].range;
+        return r->space == ref->range.space && (!blocks || r->island == ref->range.island) && e.first >= own.first &&
+               e.first + e.length <= own.first + own.length;
+    }
     int staged = ref->buffer == BUF_SEND ? CHECK_STAGE_SEND : CHECK_STAGE_RECV;
     if (k->c->staged && (k->c->staged[rank] & staged) && step->kind != STEP_COPY)
         return false;
-    switch ((enum sched_layout)view->layout) {
+    switch ((enum sched_layout)view.layout) {
     case LAYOUT_NONE: return false;
     case LAYOUT_VECTOR: return !blocks;
     case LAYOUT_BLOCKS: return blocks;
     case LAYOUT_BLOCK: break;
     }
-    return blocks && ref->range.island == k->topo->island_of[rank] && e.first >= position * view->L &&
-           e.first + e.length <= (position + 1) * view->L;
+    return blocks && ref->range.island == k->topo->island_of[rank] && e.first >= position * view.L &&
+           e.first + e.length <= (position + 1) * view.L;
 }
 
 /* Cuts a use of memory into pieces, all of which must lie inside the buffer. */
@@ -49,21 +55,14 @@ static void add_use(struct check *k, int rank, int step, const struct sched_ref 
     if (e.length == 0 || k->failed)
         return;
     const struct value *lo = ref->buffer == BUF_SEND ? m->send : m->recv, *hi = lo;
-    if (ref->buffer == BUF_SCRATCH) {
-        struct extent own = m->scratch[variant_of(k, chunk)][ref->scratch];
-        const struct sched_range *r = &m->sched->scratch[ref->scratch].range;
-        if (r->space != ref->range.space || (r->space == SPACE_BLOCKS && r->island != ref->range.island) ||
-            e.first < own.first || e.first + e.length > own.first + own.length) {
-            check_fail(k, "rank %d: step %d is outside of scratch %d", rank, step, ref->scratch);
-            return;
-        }
-    } else {
-        if (!buffer_fits(k, rank, &m->sched->steps[step], ref, e, &view)) {
-            check_fail(k, "rank %d: step %d uses a buffer that does not have the range, or must be staged", rank, step);
-            return;
-        }
+    if (!buffer_fits(k, rank, &m->sched->steps[step], ref, e, chunk)) {
+        check_fail(k, "rank %d: step %d uses elements that the buffer does not have, or a buffer that must be staged", rank,
+                   step);
+        return;
+    }
+    if (ref->buffer != BUF_SCRATCH) {
         size_t elements = lo == m->memory[0] ? m->elements[0] : m->elements[1];
-        if (lo > m->memory[0] && lo < m->memory[0] + m->elements[0])
+        if (m->memory[0] && lo > m->memory[0] && lo < m->memory[0] + m->elements[0])
             elements = k->c->count;
         hi = lo + elements;
     }
@@ -197,8 +196,8 @@ static void add_result(struct check *k, int rank, int step, size_t chunk, struct
     const struct sched_step *p = &m->sched->steps[step];
     struct extent in = m->uses[variant_of(k, chunk)][use_in(step)], out = m->uses[variant_of(k, chunk)][use_out(step)];
     struct sched_view from = check_view(k, rank, &p->in, chunk), to = check_view(k, rank, &p->out, chunk);
-    if (p->kind == STEP_LOCAL_SPREAD && in.length && out.length && buffer_fits(k, rank, p, &p->in, in, &from) &&
-        buffer_fits(k, rank, p, &p->out, out, &to)) {
+    if (p->kind == STEP_LOCAL_SPREAD && in.length && out.length && buffer_fits(k, rank, p, &p->in, in, chunk) &&
+        buffer_fits(k, rank, p, &p->out, out, chunk)) {
         void *a, *b;
         sched_view_run(&from, in.first, 1, &a);
         sched_view_run(&to, in.first, 1, &b);
