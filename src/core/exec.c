@@ -16,7 +16,14 @@
 
 #define CHUNK_MIN (32u << 10)
 #define WINDOW_DEFAULT 8
+#define WINDOW_MAX 64
 #define CACHE_ENTRIES 32
+
+/* Messages refused in one pass: no later message of the same direction and peer may go before them. */
+struct refusals {
+    int n;                     /* more than fit: everything counts as refused */
+    struct { uint8_t kind; int32_t peer; } list[16];
+};
 
 enum run_state { RUN_WAITING, RUN_STARTED, RUN_DONE };
 
@@ -61,7 +68,7 @@ struct exec {
     mem_stream_t *reduce_stream, *copy_stream;
     mem_event_t **events;            /* idle ones */
     int n_events, events_room;
-    struct slot slot_array[64];
+    struct slot slot_array[WINDOW_MAX];
 };
 
 /* The schedule for a call, from the communicator's cache. */
@@ -143,32 +150,12 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
     return elements < call->count ? elements : call->count;
 }
 
-static int count_steps(const struct sched *sched, enum sched_kind kind)
-{
-    int n = 0;
-
-    for (int i = 0; i < sched->n_steps; i++)
-        n += sched->steps[i].kind == kind;
-    return n;
-}
-
-/* Chunks in flight: the setting's, or fewer where staging memory could not hold their messages (a message that waits
- * for memory held by later chunks would wait for ever). */
 static int choose_window(const struct comm *comm, const struct exec *exec)
 {
-    size_t messages = (size_t)count_steps(exec->sched, STEP_SEND), bytes, fit, window;
+    size_t window = comm->cfg->window > 0 ? (size_t)comm->cfg->window : WINDOW_DEFAULT;
 
-    window = comm->cfg->window > 0 ? (size_t)comm->cfg->window : WINDOW_DEFAULT;
-    if (window > 64)
-        window = 64;
-    if ((size_t)count_steps(exec->sched, STEP_RECV) > messages)
-        messages = (size_t)count_steps(exec->sched, STEP_RECV);
-    if (messages) {
-        bytes = messages * exec->chunk * red_wide_size(exec->call.type);
-        fit = comm->cfg->staging / 2 / (bytes ? bytes : 1);
-        if (fit < window)
-            window = fit ? fit : 1;
-    }
+    if (window > WINDOW_MAX)
+        window = WINDOW_MAX;
     return (int)(window < exec->chunks ? window : exec->chunks);
 }
 
@@ -613,9 +600,27 @@ static int start_locals(struct comm *comm, struct exec *exec, bool *moved)
     return HETMPI_SUCCESS;
 }
 
-/* Starts or polls one step of an open chunk. `refused`: directions in which a message was refused in this pass; later
- * ones must not pass it. */
-static int advance(struct comm *comm, struct exec *exec, size_t chunk, int index, unsigned *refused, bool *moved)
+static bool was_refused(const struct refusals *refused, const struct sched_step *step)
+{
+    const int room = (int)(sizeof(refused->list) / sizeof(refused->list[0]));
+
+    for (int i = 0; i < refused->n && i < room; i++)
+        if (refused->list[i].kind == step->kind && refused->list[i].peer == step->peer)
+            return true;
+    return refused->n > room;
+}
+
+static void note_refusal(struct refusals *refused, const struct sched_step *step)
+{
+    if (refused->n < (int)(sizeof(refused->list) / sizeof(refused->list[0]))) {
+        refused->list[refused->n].kind = step->kind;
+        refused->list[refused->n].peer = step->peer;
+    }
+    refused->n++;
+}
+
+/* Starts or polls one step of an open chunk. */
+static int advance(struct comm *comm, struct exec *exec, size_t chunk, int index, struct refusals *refused, bool *moved)
 {
     const struct sched_step *step = &exec->sched->steps[index];
     struct step_run *run = run_of(exec, chunk, index);
@@ -627,11 +632,11 @@ static int advance(struct comm *comm, struct exec *exec, size_t chunk, int index
 
         if (is_local(step) || exec->started[index] != chunk || !deps_done(exec, chunk, step))
             return HETMPI_SUCCESS;
-        if (message && (*refused & 1u << step->kind))
+        if (message && refused->n && was_refused(refused, step))
             return HETMPI_SUCCESS;
         code = message ? start_message(comm, exec, step, chunk, run) : start_on_stream(comm, exec, step, chunk, run);
         if (code == COMM_AGAIN) {
-            *refused |= 1u << step->kind;
+            note_refusal(refused, step);
             return HETMPI_SUCCESS;
         }
         if (code)
@@ -673,7 +678,7 @@ static void publish_status(struct comm *comm, const struct exec *exec)
 int exec_poll(struct comm *comm, bool *moved, bool *done)
 {
     struct exec *exec = comm->exec;
-    unsigned refused = 0;
+    struct refusals refused = {.n = 0};
     size_t first = exec->first;
     int code;
 

@@ -110,15 +110,19 @@ static int look_around(struct watch *watch, struct comm *comm, const struct meet
     uint64_t progress = atomic_load_explicit(&comm->progress, memory_order_relaxed);
     double timeout = comm->cfg->timeout;
     char text[sizeof(comm->failed_text)];
-    int flag;
+    int flag, code;
 
     for (int i = 0; i < comm->n_local; i++) {
         int rank = comm->local[i];
-        if (rank != comm->rank && process_ended(comm->pids[rank])) {
-            snprintf(text, sizeof(text), "rank %d (process %d) has died; rank %d was waiting for it or others", rank,
-                     comm->pids[rank], comm->rank);
-            return comm_fail(comm, HETMPI_ERR_PEER, text);
-        }
+        if (rank == comm->rank || !process_ended(comm->pids[rank]))
+            continue;
+        /* One that ended because of a failure has told us before. */
+        code = comm_failed(comm);
+        if (code)
+            return code;
+        snprintf(text, sizeof(text), "rank %d (process %d) has died; rank %d was waiting for it or others", rank,
+                 comm->pids[rank], comm->rank);
+        return comm_fail(comm, HETMPI_ERR_PEER, text);
     }
     if (progress != watch->progress) {
         watch->progress = progress;
