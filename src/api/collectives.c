@@ -101,7 +101,7 @@ static int check_buffers(const struct comm *comm, const struct raw *raw, struct 
         return HETMPI_SUCCESS;
     }
     if (raw->recv == MPI_IN_PLACE && (call->kind != COLL_REDUCE || comm->rank == call->root))
-        return err_set(HETMPI_ERR_BUFFER, "%s: MPI_IN_PLACE stands where a buffer must stand: it replaces sendbuf alone",
+        return err_set(HETMPI_ERR_BUFFER, "%s: MPI_IN_PLACE stands where a buffer must stand: it is for sendbuf alone",
                        raw->function);
     switch (call->kind) {
     case COLL_BCAST:
@@ -124,6 +124,7 @@ static int check_buffers(const struct comm *comm, const struct raw *raw, struct 
         return check_pair(raw, call->send, bytes, raw->recv, all, call->in_place ? call->send : NULL);
     default:
         if (in_place) {
+            call->in_place = true;
             call->send = raw->recv;
             return raw->recv ? HETMPI_SUCCESS : null_buffer(raw, "recvbuf");
         }
@@ -152,8 +153,8 @@ static int check_call(const struct comm *comm, const struct raw *raw, struct cal
     }
     if (rooted(raw->kind)) {
         if (raw->root < 0 || raw->root >= comm->size)
-            return err_set(HETMPI_ERR_ROOT, "%s: root %d is not a rank of a communicator of %d", raw->function, raw->root,
-                           comm->size);
+            return err_set(HETMPI_ERR_ROOT, "%s: root %d is not a rank of a communicator of %d", raw->function,
+                           raw->root, comm->size);
         call->root = raw->root;
     }
     if (raw->count > SIZE_MAX / 4 / red_size(call->type) / (size_t)comm->size)

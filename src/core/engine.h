@@ -24,7 +24,7 @@ struct call {
     size_t count;              /* elements of the vector, or of a block */
     const void *send;          /* never MPI_IN_PLACE: points to where the input is */
     void *recv;
-    bool in_place;             /* allgather: this rank's block stands in recv */
+    bool in_place;             /* allgather: this rank's block stands in recv; reduce_scatter_block: the input does */
 };
 
 enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_RUN, OP_STAGE_IN, OP_DONE };
