@@ -371,6 +371,7 @@ static void check_abort(void)
     T_OK(hetmpi_barrier(comm));
     T_OK(hetmpi_comm_error(comm, &error));
     T_CODE(HETMPI_SUCCESS, error);
+    T_MPI(MPI_Barrier(MPI_COMM_WORLD)); /* all have looked */
     if (t_rank == 0) { /* never makes the call */
         t_sleep(0.02);
         T_OK(hetmpi_comm_abort(comm));
