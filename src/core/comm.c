@@ -7,6 +7,7 @@
 
 #include "core/engine.h"
 #include "core/log.h"
+#include "core/notice.h"
 #include "core/proc.h"
 #include "hetmpi.h"
 
@@ -223,6 +224,13 @@ void comm_free_all(void)
 }
 
 int comm_fail(struct comm *comm, int code, const char *text)
+{
+    if (!comm_failed(comm))
+        notice_send(comm, code, text);
+    return comm_fail_here(comm, code, text);
+}
+
+int comm_fail_here(struct comm *comm, int code, const char *text)
 {
     int none = 0;
 

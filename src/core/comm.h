@@ -117,6 +117,7 @@ struct comm {
     _Atomic uint64_t progress; /* grows whenever something moved; watched by waits */
 
     bool goodbye_said;
+    struct notice_send *notice;     /* what this rank told other nodes about its failure: see notice.c */
     _Atomic int failed;        /* 0, or the code that ended this communicator's use */
     char failed_text[512];
     struct comm *next;         /* all communicators of the process */
@@ -135,16 +136,18 @@ bool comm_lives(uint64_t serial);  /* is it still there? */
 int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm);
 void comm_release(struct comm *comm);   /* frees what setup and later use took, not the struct itself */
 
-/* Ends the use of a communicator: stores code and text, tells the ranks of this node. The first failure wins;
- * returns its code, with the text as this thread's error. */
+/* Ends the use of a communicator: stores code and text, tells the ranks of this node and of others. The first failure
+ * wins; returns its code, with the text as this thread's error. */
 int comm_fail(struct comm *comm, int code, const char *text);
+/* The same for this node alone: the failure came from another one. */
+int comm_fail_here(struct comm *comm, int code, const char *text);
 /* HETMPI_SUCCESS, or the failure of this communicator (found here or by another rank of the node). */
 int comm_failed(struct comm *comm);
 /* MPI's answer as a code of ours, with MPI's text. */
 int comm_mpi_error(int mpi_code, const char *call);
 
 /* Tags on the shadow communicator. */
-enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_WIRE_MAX = 8191 };
+enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_NOTICE = 16386, TAG_WIRE_MAX = 8191 };
 
 /* A peer's region on this node. Not ready yet: COMM_AGAIN. The mapping belongs to the caller (seg_clear or
  * mem_ipc_close). */

@@ -208,6 +208,40 @@ static void compare_net(const struct comm *comm, const struct meet *meet, struct
 
 static int leader_of(const struct comm *comm) { return comm->ctl ? comm->local[0] : comm->rank; }
 
+/* The leader of the first group that has not come, -1: all came. */
+static int missing_leader(const struct comm *comm)
+{
+    for (int g = 0; g < comm->n_groups; g++)
+        if (comm->net->requests[2 * g] != MPI_REQUEST_NULL)
+            return comm->leaders[g];
+    return -1;
+}
+
+/* Completes the exchange's requests in order, up to the first that is not done. */
+static int test_exchange(struct comm *comm, int *all)
+{
+    MPI_Request *requests = comm->net->requests;
+    int code = MPI_SUCCESS;
+
+    *all = 1;
+    for (int i = 0; i < 2 * comm->n_groups && *all && code == MPI_SUCCESS; i++)
+        if (requests[i] != MPI_REQUEST_NULL)
+            code = MPI_Test(&requests[i], all, MPI_STATUS_IGNORE);
+    return comm_mpi_error(code, "exchanging a meeting");
+}
+
+/* For the reports of this node's ranks, which know nothing of the exchange between the leaders. */
+static void publish_wait(struct comm *comm, const struct meet *meet)
+{
+    struct ctl_status *status = comm->ctl ? &comm->ctl->status : NULL;
+
+    if (!status)
+        return;
+    atomic_store_explicit(&status->call, meet->number, memory_order_relaxed);
+    atomic_store_explicit(&status->phase, PHASE_MEET, memory_order_relaxed);
+    atomic_store_explicit(&status->waits_for, missing_leader(comm), memory_order_relaxed);
+}
+
 static int poll_leader(struct comm *comm, struct meet *meet, bool *done)
 {
     unsigned parity = meet->number & 1;
@@ -222,8 +256,9 @@ static int poll_leader(struct comm *comm, struct meet *meet, bool *done)
             return code;
         comm->net->begun = true;
     }
-    code = comm_mpi_error(MPI_Testall(2 * comm->n_groups, comm->net->requests, &flag, MPI_STATUSES_IGNORE),
-                          "exchanging a meeting");
+    code = test_exchange(comm, &flag);
+    if (!code && !flag)
+        publish_wait(comm, meet);
     if (code || !flag)
         return code;
     compare_net(comm, meet, &v);
@@ -275,14 +310,20 @@ int meet_poll(struct comm *comm, struct meet *meet, bool *done)
 
 int meet_missing(const struct comm *comm, const struct meet *meet)
 {
+    const struct ctl_status *status;
+
     for (int i = 0; i < comm->n_local; i++) {
         const struct ctl *ctl = comm->ctls[comm->local[i]];
         if (atomic_load_explicit(&ctl->meet[meet->number & 1].seq, memory_order_relaxed) < meet->number)
             return comm->local[i];
     }
-    if (comm->net && comm->net->begun)
-        for (int g = 0; g < comm->n_groups; g++)
-            if (comm->net->requests[2 * g] != MPI_REQUEST_NULL)
-                return comm->leaders[g];
-    return -1;
+    if (!comm->net)
+        return -1;
+    if (leader_of(comm) == comm->rank)
+        return comm->net->begun ? missing_leader(comm) : -1;
+    status = &comm->ctls[leader_of(comm)]->status;
+    if (atomic_load_explicit(&status->call, memory_order_relaxed) != meet->number ||
+        atomic_load_explicit(&status->phase, memory_order_relaxed) != PHASE_MEET)
+        return -1;
+    return atomic_load_explicit(&status->waits_for, memory_order_relaxed);
 }

@@ -18,6 +18,7 @@
 #include "core/engine.h"
 #include "core/log.h"
 #include "core/meet.h"
+#include "core/notice.h"
 #include "core/proc.h"
 #include "hetmpi.h"
 #include "island/island.h"
@@ -417,6 +418,7 @@ void comm_release(struct comm *comm)
 {
     engine_comm_release(comm);
     meet_release(comm);
+    notice_release(comm);
     if (comm->island)
         comm->island->ops->close(comm->island);
     if (comm->wire_shm)

@@ -12,6 +12,7 @@
 
 #include "core/engine.h"
 #include "core/log.h"
+#include "core/notice.h"
 #include "core/proc.h"
 #include "hetmpi.h"
 
@@ -93,7 +94,8 @@ static void write_report(const struct comm *comm, const struct meet *meet, const
     used = (size_t)snprintf(text, bytes, "%s (call %llu, count %zu) on rank %d: nothing moved for %.3g s (setting TIMEOUT)",
                             coll_name(call->kind), (unsigned long long)comm->meetings, call->count, comm->rank, seconds);
     if (missing >= 0 && used < bytes)
-        used += (size_t)snprintf(text + used, bytes - used, "; waiting for rank %d, which has not called it", missing);
+        used += (size_t)snprintf(text + used, bytes - used, "; waiting for rank %d%s, which has not called it", missing,
+                                 comm_is_local(comm, missing) ? "" : " or another rank of its node");
     else if (where[0] && used < bytes)
         used += (size_t)snprintf(text + used, bytes - used, "; here: %s", where);
     for (int i = 0; i < comm->n_local && used + 1 < bytes; i++) {
@@ -124,6 +126,9 @@ static int look_around(struct watch *watch, struct comm *comm, const struct meet
                  comm->pids[rank], comm->rank);
         return comm_fail(comm, HETMPI_ERR_PEER, text);
     }
+    code = notice_look(comm);
+    if (code)
+        return code;
     if (progress != watch->progress) {
         watch->progress = progress;
         watch->began_ns = now;
