@@ -13,6 +13,7 @@
 #endif
 
 #if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"   /* under sanitizers the loops stay scalar: slow, but right */
 #define EACH(i, count) _Pragma("clang loop vectorize(assume_safety)") for (size_t i = 0; i < (count); i++)
 #else
 #define EACH(i, count) _Pragma("GCC ivdep") for (size_t i = 0; i < (count); i++)
@@ -139,29 +140,59 @@ CONVERT(E4M3_FNUZ, e4m3fnuz)
 CONVERT(E5M2_FNUZ, e5m2fnuz)
 
 #if defined(__F16C__)
-/* The processor's own conversions of fp16: the same bits but for NaN, for which x is made canonical first. */
-#define F16_BLOCK 256   /* elements whose fp32 images (1 KiB each) are kept on the stack */
+/*
+ * fp16 with the processor's own conversions, eight at a time: the same bits but for NaN, which must be canonical before
+ * f16_store. The compilers do not vectorise loops around them, so the operations of arith.h are written out here.
+ */
+#define F16_LANES 8
 
-static inline void f16_widen(float *d, const any_f16 *x, size_t count)
+static inline __m256 f16_load(const any_f16 *x)
 {
-    size_t i = 0;
-    for (; i + 8 <= count; i += 8)
-        _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)(x + i))));
-    for (; i < count; i++)
-        d[i] = _cvtsh_ss(x[i]);
+    __m256 wide = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)x));
+#if defined(__clang__)
+    __asm__("" : "+x"(wide));   /* clang 14 takes the conversion apart, lane by lane, to merge it with what follows */
+#endif
+    return wide;
 }
 
-static inline void f16_narrow(any_f16 *d, const any_f32 *x, size_t count)
+static inline void f16_store(any_f16 *d, __m256 x)
 {
-    const __m256 nan = _mm256_set1_ps(arith_float(ARITH_F32_NAN));
-    size_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        __m256 v = _mm256_loadu_ps((const float *)(x + i));
-        v = _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-        _mm_storeu_si128((__m128i_u *)(d + i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-    }
-    for (; i < count; i++)
-        d[i] = _cvtss_sh(arith_f32_canon(x[i]), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128((__m128i_u *)d, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline uint16_t f16_store_one(float x)
+{
+    return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+}
+
+/* x, or the NaN where a or b is one. */
+static inline __m256 f16_canon(__m256 x, __m256 a, __m256 b)
+{
+    return _mm256_blendv_ps(x, _mm256_set1_ps(arith_float(ARITH_F32_NAN)), _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+}
+
+static inline __m256 f16_sum(__m256 a, __m256 b)
+{
+    __m256 x = _mm256_add_ps(a, b);
+    return f16_canon(x, x, x);
+}
+
+static inline __m256 f16_prod(__m256 a, __m256 b)
+{
+    __m256 x = _mm256_mul_ps(a, b);
+    return f16_canon(x, x, x);
+}
+
+static inline __m256 f16_min(__m256 a, __m256 b)
+{
+    __m256 x = _mm256_blendv_ps(b, a, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+    return f16_canon(_mm256_blendv_ps(x, _mm256_or_ps(a, b), _mm256_cmp_ps(a, b, _CMP_EQ_OQ)), a, b);
+}
+
+static inline __m256 f16_max(__m256 a, __m256 b)
+{
+    __m256 x = _mm256_blendv_ps(b, a, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+    return f16_canon(_mm256_blendv_ps(x, _mm256_and_ps(a, b), _mm256_cmp_ps(a, b, _CMP_EQ_OQ)), a, b);
 }
 
 static void widen_FLOAT16(void *dst, const void *src, size_t count)
@@ -169,10 +200,9 @@ static void widen_FLOAT16(void *dst, const void *src, size_t count)
     any_f32 *d = dst;
     const any_f16 *x = src;
     size_t i = 0;
-    const __m256 nan = _mm256_set1_ps(arith_float(ARITH_F32_NAN));
-    for (; i + 8 <= count; i += 8) {
-        __m256 v = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)(x + i)));
-        _mm256_storeu_ps((float *)(d + i), _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+    for (; i + F16_LANES <= count; i += F16_LANES) {
+        __m256 wide = f16_load(x + i);
+        _mm256_storeu_ps((float *)(d + i), f16_canon(wide, wide, wide));
     }
     for (; i < count; i++)
         d[i] = arith_f32_canon(_cvtsh_ss(x[i]));
@@ -180,39 +210,36 @@ static void widen_FLOAT16(void *dst, const void *src, size_t count)
 
 static void narrow_FLOAT16(void *dst, const void *src, size_t count)
 {
-    f16_narrow(dst, src, count);
+    any_f16 *d = dst;
+    const any_f32 *x = src;
+    size_t i = 0;
+    for (; i + F16_LANES <= count; i += F16_LANES) {
+        __m256 wide = _mm256_loadu_ps((const float *)(x + i));
+        f16_store(d + i, f16_canon(wide, wide, wide));
+    }
+    for (; i < count; i++)
+        d[i] = f16_store_one(arith_f32_canon(x[i]));
 }
 
 #define COMBINE_F16(T, O, f, op)                                                                                      \
     static void accumulate_##T##_##O(float *acc, const void *src, size_t count)                                       \
     {                                                                                                                 \
         const any_f16 *x = src;                                                                                       \
-        float wide[F16_BLOCK];                                                                                        \
-        for (size_t at = 0; at < count; at += F16_BLOCK) {                                                            \
-            size_t part = count - at < F16_BLOCK ? count - at : F16_BLOCK;                                            \
-            f16_widen(wide, x + at, part);                                                                            \
-            EACH(i, part)                                                                                             \
-                acc[at + i] = arith_f32_##op(acc[at + i], wide[i]);                                                   \
-        }                                                                                                             \
+        size_t i = 0;                                                                                                 \
+        for (; i + F16_LANES <= count; i += F16_LANES)                                                                \
+            _mm256_storeu_ps(acc + i, f16_##op(_mm256_loadu_ps(acc + i), f16_load(x + i)));                           \
+        for (; i < count; i++)                                                                                        \
+            acc[i] = arith_f32_##op(acc[i], _cvtsh_ss(x[i]));                                                         \
     }                                                                                                                 \
     static void combine_##T##_##O(void *dst, const void *a, const void *b, size_t count)                              \
     {                                                                                                                 \
         any_f16 *d = dst;                                                                                             \
-        const any_f16 *x = a;                                                                                         \
-        float acc[F16_BLOCK];                                                                                         \
-        if (count < 8) {                                                                                              \
-            for (size_t i = 0; i < count; i++) {                                                                      \
-                float r = arith_f32_##op(_cvtsh_ss(x[i]), _cvtsh_ss(((const any_f16 *)b)[i]));                        \
-                d[i] = _cvtss_sh(r, _MM_FROUND_TO_NEAREST_INT);                                                       \
-            }                                                                                                         \
-            return;                                                                                                   \
-        }                                                                                                             \
-        for (size_t at = 0; at < count; at += F16_BLOCK) {                                                            \
-            size_t part = count - at < F16_BLOCK ? count - at : F16_BLOCK;                                            \
-            f16_widen(acc, x + at, part);                                                                             \
-            accumulate_##T##_##O(acc, (const any_f16 *)b + at, part);                                                 \
-            f16_narrow(d + at, (const any_f32 *)acc, part);                                                           \
-        }                                                                                                             \
+        const any_f16 *x = a, *y = b;                                                                                 \
+        size_t i = 0;                                                                                                 \
+        for (; i + F16_LANES <= count; i += F16_LANES)                                                                \
+            f16_store(d + i, f16_##op(f16_load(x + i), f16_load(y + i)));                                             \
+        for (; i < count; i++)                                                                                        \
+            d[i] = f16_store_one(arith_f32_##op(_cvtsh_ss(x[i]), _cvtsh_ss(y[i])));                                   \
     }
 #else
 CONVERT(FLOAT16, f16)

@@ -122,8 +122,13 @@ static int check_call(const struct red_kernels *kernels, const struct red_call *
 
 static int check_pair(const struct red_kernels *kernels, enum red_type type, enum red_op op)
 {
+#if defined(__SANITIZE_THREAD__)   /* it slows this down fifty times, and there is one thread here */
+    static const uint32_t ns[] = { 2, 3 };
+    static const size_t counts[] = { 1, 263 };
+#else
     static const uint32_t ns[] = { 1, 2, 3, 4, 5, 8 };
     static const size_t counts[] = { 0, 1, 2, 3, 7, 8, 17, 100, 263, MOST_ELEMENTS };
+#endif
     static const uint32_t divisors[] = { 1, 3, 70001 };
     bool narrow = red_size(type) != red_wide_size(type);
     int wrong = 0;
