@@ -174,8 +174,8 @@ int hetmpi_barrier_init(MPI_Comm comm, MPI_Info info, hetmpi_request_t *request)
  */
 int hetmpi_wait(hetmpi_request_t *request, MPI_Status *status);
 int hetmpi_test(hetmpi_request_t *request, int *flag, MPI_Status *status);
-int hetmpi_waitall(int n, hetmpi_request_t requests[], MPI_Status statuses[]);
-int hetmpi_testall(int n, hetmpi_request_t requests[], int *flag, MPI_Status statuses[]);
+int hetmpi_waitall(int n, hetmpi_request_t requests[], MPI_Status *statuses);
+int hetmpi_testall(int n, hetmpi_request_t requests[], int *flag, MPI_Status *statuses);
 /* *index is MPI_UNDEFINED when no request is active. */
 int hetmpi_waitany(int n, hetmpi_request_t requests[], int *index, MPI_Status *status);
 int hetmpi_start(hetmpi_request_t *request);               /* HETMPI_ERR_STATE if it is active or not persistent */

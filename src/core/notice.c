@@ -62,12 +62,15 @@ int notice_look(struct comm *comm)
 
 void notice_release(struct comm *comm)
 {
-    int done = 0;
+    int done = 1;
 
     if (!comm->notice)
         return;
     /* A receiver that is gone never takes its notice, and MPI keeps the pointer: then the memory is left to it. */
-    if (MPI_Testall(comm->notice->n, comm->notice->requests, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && done)
+    for (int i = 0; i < comm->notice->n && done; i++)
+        if (MPI_Test(&comm->notice->requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            done = 0;
+    if (done)
         free(comm->notice);
     comm->notice = NULL;
 }
