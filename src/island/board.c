@@ -30,6 +30,7 @@ _Static_assert(SLOTS <= CTL_SLOTS && (SLOTS & (SLOTS - 1)) == 0, "slots are a po
 /* Before the slots, a page: shared memory begins with its cookie, and slots should begin a page. */
 #define HEAD 4096
 #define DRAIN_SECONDS 5.0
+#define DRAIN_YIELDS 200
 
 /* What an operation still waits for: bits of op->state. */
 enum {
@@ -227,12 +228,13 @@ static bool anyone_failed(const struct board *b)
     return false;
 }
 
-/* Others may still read our board, or be about to map it, when all our own operations are finished: our board must
- * stay until they are done. They need nothing from us for that, so this ends; a failed communicator is not waited for. */
+/* Others may still read our board, or be about to map it, when all our own operations are finished: it must stay until
+ * they are done. They need nothing from us for that, so this ends; a failed communicator is not waited for. */
 static void drain(const struct board *b)
 {
     double limit = b->island.comm->cfg->timeout > 0 ? b->island.comm->cfg->timeout : DRAIN_SECONDS;
     struct timespec begin, now;
+    unsigned polls = 0;
 
     for (uint64_t number = b->next > SLOTS ? b->next - SLOTS : 0; number < b->next; number++) {
         if (b->finished[slot_of(number)] != number + 1)
@@ -245,7 +247,10 @@ static void drain(const struct board *b)
             log_warn("island board: freed while other members still had to read it (waited %.3g s)", limit);
             return;
         }
-        sched_yield();
+        if (polls++ < DRAIN_YIELDS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
 }
 

@@ -34,7 +34,7 @@ static int first_foreign(const struct comm *comm)
     return -1;
 }
 
-/* Ranks of vendor "cpu" may or may not have a (simulated) device, and peers cannot tell: they never use device memory. */
+/* Ranks of vendor "cpu" may or may not have a (simulated) device, and peers cannot tell: never device memory there. */
 static bool device_vendor(const struct comm *comm)
 {
     return mem_has_device() && strncmp(comm->vendors[comm->rank], "cpu", sizeof(comm->vendors[comm->rank])) != 0;

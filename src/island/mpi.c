@@ -342,7 +342,8 @@ static int copy_piece(const struct exchange *x, struct lane *lane, const struct 
                       mem_stream_t *stream)
 {
     struct sched_view stage = part_flat(lane->stage, view->element, lane->next);
-    int code = part_copy(to_stage ? &stage : view, to_stage ? view : &stage, lane->next, lane->piece, x->device, stream);
+    const struct sched_view *to = to_stage ? &stage : view, *from = to_stage ? view : &stage;
+    int code = part_copy(to, from, lane->next, lane->piece, x->device, stream);
 
     if (code == HETMPI_SUCCESS && x->device) {
         lane->state = LANE_COPYING;

@@ -100,6 +100,15 @@ static void give_buffer(struct buffer *b)
     *b = (struct buffer){0};
 }
 
+static size_t space_length(const struct program *p, const struct task *t)
+{
+    int last = t->step.owners == OWNERS_ROOT ? t->step.root : p->island->members - 1;
+    size_t first, length;
+
+    sched_owner_part(&p->comm->topo, &t->step, last, t->op.L, &first, &length);
+    return first + length;
+}
+
 static void draw_step(const struct program *p, int n, struct task *t)
 {
     static const size_t lengths[] = {0, 1, 2, 3, 7, 16, 67, 255, 1000, 4096, 5000, SIZE_MAX};
@@ -173,14 +182,13 @@ static int make_reduce(const struct program *p, int n, struct task *t, struct ra
 {
     const struct topo *topo = &p->comm->topo;
     int members = p->island->members, position = p->island->position, i;
-    size_t element = red_size(t->op.type), wide = red_wide_size(t->op.type), out_element, first, length, last, space;
+    size_t element = red_size(t->op.type), wide = red_wide_size(t->op.type), out_element, first, length, space;
     unsigned char *operands[64], *result, one[16];
     const void *srcs[64];
     struct red_call call;
 
     sched_owner_part(topo, &t->step, position, t->op.L, &first, &length);
-    sched_owner_part(topo, &t->step, t->step.owners == OWNERS_ROOT ? t->step.root : members - 1, t->op.L, &last, &space);
-    space += last;
+    space = space_length(p, t);
     out_element = t->op.out_wide ? wide : element;
     if (take_buffer(&t->in, draw_view(p, r, t, &t->op.in, element, false, 0, 0, space) * element, p->seed + 1))
         return 1;
@@ -231,12 +239,11 @@ static int make_spread(const struct program *p, int n, struct task *t, struct ra
 {
     const struct topo *topo = &p->comm->topo;
     int members = p->island->members, position = p->island->position;
-    size_t element = red_size(t->op.type), first, length, last, space;
+    size_t element = red_size(t->op.type), first, length, space;
     bool reader = t->step.readers == READERS_ALL || t->step.root == position;
     unsigned char one[16];
 
-    sched_owner_part(topo, &t->step, t->step.owners == OWNERS_ROOT ? t->step.root : members - 1, t->op.L, &last, &space);
-    space += last;
+    space = space_length(p, t);
     sched_owner_part(topo, &t->step, position, t->op.L, &first, &length);
     t->op.in = t->op.out = (struct sched_view){.layout = LAYOUT_NONE, .element = reader || length ? element : 0};
     if (reader) {

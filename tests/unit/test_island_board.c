@@ -1,6 +1,6 @@
 /*
- * The providers shm and ipc: random programs between forked processes against a plain oracle, the protocol's promises one
- * by one between boards of one process, grouped reductions, and the choice of a provider. No MPI is started.
+ * The providers shm and ipc: random programs between forked processes against a plain oracle, the protocol's promises
+ * one by one between boards of one process, grouped reductions, and the choice of a provider. No MPI is started.
  */
 #include <setjmp.h>
 #include <stdarg.h>
