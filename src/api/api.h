@@ -24,10 +24,24 @@ struct hetmpi_request {
     const char *function;
     size_t bytes;              /* of the result, for the status */
     bool persistent, active;
+    bool grouped;              /* starts at hetmpi_group_end */
+    mem_stream_t *stream;      /* of an on_stream call */
     bool alone;                /* a communicator of one rank: the whole call is a copy */
 };
 
-/* collectives.c */
+/* collectives.c, p2p.c: starts the request now. */
 int coll_start(struct hetmpi_request *request);
+int msg_start(struct hetmpi_request *request);
+
+/* requests.c; MPI_STATUS_IGNORE is fine. */
+void api_fill_status(MPI_Status *status, int source, int tag, size_t bytes, int error);
+void api_message_status(MPI_Status *status, const struct op *op);   /* of a message that is complete */
+
+/* group.c: start a request now, or at the end of this thread's group. After an error of a call on a stream, its request
+ * is freed. */
+int api_start(struct hetmpi_request *request);
+int api_start_on_stream(struct hetmpi_request *request, mem_stream_t *stream);
+/* A call that waits must not stand inside a group: HETMPI_ERR_STATE. */
+int api_refuse_in_group(const char *function);
 
 #endif

@@ -204,13 +204,8 @@ static int prepare(MPI_Comm user, MPI_Info info, const struct raw *raw, struct c
 
     if (code)
         return code;
-    if (atomic_load_explicit(&(*comm)->async_code, memory_order_acquire)) {
-        code = atomic_exchange(&(*comm)->async_code, HETMPI_SUCCESS);
-        err_copy(code, (*comm)->async_text);
-        if (code)
-            return code;
-    }
-    return check_call(*comm, raw, call);
+    code = comm_take_async(*comm);
+    return code ? code : check_call(*comm, raw, call);
 }
 
 static int run_blocking(struct comm *comm, const struct call *call)
@@ -233,8 +228,10 @@ static int blocking(MPI_Comm user, const struct raw *raw)
 {
     struct comm *comm;
     struct call call;
-    int code = prepare(user, MPI_INFO_NULL, raw, &comm, &call);
+    int code = api_refuse_in_group(raw->function);
 
+    if (!code)
+        code = prepare(user, MPI_INFO_NULL, raw, &comm, &call);
     if (!code)
         code = run_blocking(comm, &call);
     return code ? api_report(user, raw->function, code) : HETMPI_SUCCESS;
@@ -301,7 +298,7 @@ static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *o
     if (!code)
         code = make_request(user, raw, comm, &call, &request);
     if (!code) {
-        code = coll_start(request);
+        code = api_start(request);
         if (code)
             free(request);
     }
@@ -343,7 +340,6 @@ static int stream_queue(MPI_Comm user, const struct raw *raw, struct comm *comm,
                         mem_stream_t *stream)
 {
     struct hetmpi_request *request;
-    void *word;
     int code;
 
     if (comm->size == 1)
@@ -354,33 +350,8 @@ static int stream_queue(MPI_Comm user, const struct raw *raw, struct comm *comm,
     code = engine_want_thread(comm);
     if (code)
         return code;
-    if (!comm->stream_word) {
-        code = mem_host_alloc(64, &word);
-        if (code)
-            return code;
-        memset(word, 0, 64);
-        comm->stream_word = word;
-    }
     code = make_request(user, raw, comm, call, &request);
-    if (code)
-        return code;
-    code = mem_event_create(&request->op.event);
-    if (code)
-        goto free_request;
-    code = mem_event_record(request->op.event, stream);
-    if (code)
-        goto destroy_event;
-    request->op.orphan = true;
-    request->op.stream_value = ++comm->stream_calls;
-    engine_submit(&request->op);
-    /* Calls of a communicator complete in order, so one growing number serves them all. */
-    return mem_stream_wait_value(stream, comm->stream_word, comm->stream_calls);
-
-destroy_event:
-    mem_event_destroy(request->op.event);
-free_request:
-    free(request);
-    return code;
+    return code ? code : api_start_on_stream(request, stream);
 }
 
 static int on_stream(MPI_Comm user, const struct raw *raw, hetmpi_stream_t stream)

@@ -7,15 +7,30 @@
 #include "core/log.h"
 #include "core/proc.h"
 
-static void fill_status(MPI_Status *status, size_t bytes, int error)
+void api_fill_status(MPI_Status *status, int source, int tag, size_t bytes, int error)
 {
     if (status == MPI_STATUS_IGNORE)
         return;
-    status->MPI_SOURCE = MPI_ANY_SOURCE;
-    status->MPI_TAG = MPI_ANY_TAG;
+    status->MPI_SOURCE = source;
+    status->MPI_TAG = tag;
     status->MPI_ERROR = error;
     MPI_Status_set_cancelled(status, 0);
     MPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)bytes);
+}
+
+static void empty_status(MPI_Status *status)
+{
+    api_fill_status(status, MPI_ANY_SOURCE, MPI_ANY_TAG, 0, HETMPI_SUCCESS);
+}
+
+void api_message_status(MPI_Status *status, const struct op *op)
+{
+    const struct p2p_msg *m = &op->message;
+
+    if (m->send)
+        api_fill_status(status, MPI_ANY_SOURCE, MPI_ANY_TAG, 0, op->error);
+    else
+        api_fill_status(status, m->peer, m->tag, op->error ? 0 : m->bytes, op->error);
 }
 
 static bool is_active(const struct hetmpi_request *request)
@@ -33,7 +48,10 @@ static int complete(hetmpi_request_t *handle, MPI_Status *status)
 
     if (code)
         err_copy(code, request->op.text);
-    fill_status(status, code ? 0 : request->bytes, code);
+    if (request->op.p2p)
+        api_message_status(status, &request->op);
+    else
+        api_fill_status(status, MPI_ANY_SOURCE, MPI_ANY_TAG, code ? 0 : request->bytes, code);
     request->active = false;
     if (!request->persistent) {
         free(request);
@@ -47,12 +65,27 @@ static int null_argument(const char *function, const char *name)
     return api_report(MPI_COMM_NULL, function, err_set(HETMPI_ERR_ARG, "%s: %s is NULL", function, name));
 }
 
+/* A request that only the end of a group will start cannot complete. */
+static int in_group(const char *function, const struct hetmpi_request *request)
+{
+    if (!request || !request->grouped)
+        return HETMPI_SUCCESS;
+    return api_report(request->user, function,
+                      err_set(HETMPI_ERR_STATE, "%s: this %s starts at hetmpi_group_end, which has not been called",
+                              function, request->function));
+}
+
 int hetmpi_wait(hetmpi_request_t *request, MPI_Status *status)
 {
+    int code;
+
     if (!request)
         return null_argument("wait", "request");
+    code = in_group("wait", *request);
+    if (code)
+        return code;
     if (!is_active(*request)) {
-        fill_status(status, 0, HETMPI_SUCCESS);
+        empty_status(status);
         return HETMPI_SUCCESS;
     }
     engine_wait(&(*request)->op);
@@ -72,7 +105,7 @@ static void look_while_testing(struct hetmpi_request *request)
     if (is_done(request))
         return;
     if (seen.serial != request->comm_serial || seen.call != request->op.id) {
-        watch_begin(&seen.watch, request->op.comm);
+        watch_begin(&seen.watch, request->op.comm, &request->op);
         seen.watch.polls = UINT_MAX / 2;   /* a test never spins */
         seen.serial = request->comm_serial;
         seen.call = request->op.id;
@@ -82,13 +115,18 @@ static void look_while_testing(struct hetmpi_request *request)
 
 int hetmpi_test(hetmpi_request_t *request, int *flag, MPI_Status *status)
 {
+    int code;
+
     if (!request)
         return null_argument("test", "request");
     if (!flag)
         return null_argument("test", "flag");
+    code = in_group("test", *request);
+    if (code)
+        return code;
     *flag = 1;
     if (!is_active(*request)) {
-        fill_status(status, 0, HETMPI_SUCCESS);
+        empty_status(status);
         return HETMPI_SUCCESS;
     }
     if (!is_done(*request))
@@ -154,15 +192,19 @@ int hetmpi_waitany(int n, hetmpi_request_t requests[], int *index, MPI_Status *s
         return code;
     if (!index)
         return null_argument("waitany", "index");
+    for (int i = 0; i < n && !code; i++)
+        code = in_group("waitany", requests[i]);
+    if (code)
+        return code;
     for (int i = 0; i < n && !one; i++)
         if (is_active(requests[i]))
             one = requests[i];
     if (!one) {
         *index = MPI_UNDEFINED;
-        fill_status(status, 0, HETMPI_SUCCESS);
+        empty_status(status);
         return HETMPI_SUCCESS;
     }
-    watch_begin(&watch, one->op.comm);
+    watch_begin(&watch, one->op.comm, &one->op);
     for (;;) {
         for (int i = 0; i < n; i++)
             if (is_active(requests[i]) && is_done(requests[i])) {
@@ -183,6 +225,9 @@ int hetmpi_start(hetmpi_request_t *request)
     if (!*request || !(*request)->persistent)
         return api_report(MPI_COMM_NULL, "start",
                           err_set(HETMPI_ERR_STATE, "start: the request is not persistent (from hetmpi_X_init)"));
+    code = in_group("start", *request);
+    if (code)
+        return code;
     if ((*request)->active)
         return api_report((*request)->user, "start",
                           err_set(HETMPI_ERR_STATE, "start: the %s request is active: complete it first",
@@ -191,7 +236,7 @@ int hetmpi_start(hetmpi_request_t *request)
         return api_report(MPI_COMM_NULL, "start",
                           err_set(HETMPI_ERR_STATE, "start: the communicator of this %s request was freed",
                                   (*request)->function));
-    code = coll_start(*request);
+    code = api_start(*request);
     return code ? api_report((*request)->user, "start", code) : HETMPI_SUCCESS;
 }
 
@@ -207,9 +252,13 @@ int hetmpi_startall(int n, hetmpi_request_t requests[])
 int hetmpi_request_free(hetmpi_request_t *request)
 {
     struct hetmpi_request *gone;
+    int code;
 
     if (!request)
         return null_argument("request_free", "request");
+    code = in_group("request_free", *request);
+    if (code)
+        return code;
     gone = *request;
     *request = HETMPI_REQUEST_NULL;
     if (!gone)

@@ -285,6 +285,18 @@ int comm_failed(struct comm *comm)
     return code;
 }
 
+int comm_take_async(struct comm *comm)
+{
+    int code;
+
+    if (!atomic_load_explicit(&comm->async_code, memory_order_acquire))
+        return HETMPI_SUCCESS;
+    code = atomic_exchange(&comm->async_code, HETMPI_SUCCESS);
+    if (code)
+        err_copy(code, comm->async_text);
+    return code;
+}
+
 int comm_mpi_error(int mpi_code, const char *call)
 {
     char text[MPI_MAX_ERROR_STRING + 1] = "";

@@ -114,6 +114,7 @@ struct comm {
     uint64_t stream_calls;
     _Atomic int async_code;    /* error of an on_stream call that nobody has seen yet */
     char async_text[512];
+    struct p2p *p2p;           /* messages: see p2p.c; a communicator of one rank has it from its first message on */
     _Atomic uint64_t progress; /* grows whenever something moved; watched by waits */
 
     bool goodbye_said;
@@ -141,6 +142,8 @@ void comm_release(struct comm *comm);   /* frees what setup and later use took, 
 int comm_fail(struct comm *comm, int code, const char *text);
 /* The same for this node alone: the failure came from another one. */
 int comm_fail_here(struct comm *comm, int code, const char *text);
+/* An error that an earlier on_stream call left, once. */
+int comm_take_async(struct comm *comm);
 /* HETMPI_SUCCESS, or the failure of this communicator (found here or by another rank of the node). */
 int comm_failed(struct comm *comm);
 /* MPI's answer as a code of ours, with MPI's text. */

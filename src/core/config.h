@@ -23,6 +23,7 @@ struct cfg {
     char rails[256];          /* "auto" or names, comma separated */
     size_t chunk;             /* bytes of a pipeline chunk; 0: chosen by size */
     size_t small;             /* largest message (bytes) of the one-exchange short cut */
+    size_t eager;             /* largest point-to-point message (bytes) that is sent before its receiver is known */
     size_t staging;           /* bytes of staging memory a communicator may take on a wire */
     int window;               /* chunks in flight; 0: chosen */
     double timeout;           /* seconds a wait may last; 0: for ever */

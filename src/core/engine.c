@@ -24,11 +24,50 @@ static struct {
     pthread_t thread;
     bool thread_runs;              /* under lock */
     _Atomic bool thread_stop;
+    _Atomic int pending;           /* ops under way */
     mem_stream_t *stage_stream;    /* copies of short cuts */
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
 
 void engine_lock(void) { pthread_mutex_lock(&engine.lock); }
 void engine_unlock(void) { pthread_mutex_unlock(&engine.lock); }
+
+int engine_pending(void) { return atomic_load_explicit(&engine.pending, memory_order_relaxed); }
+
+void engine_op_begin(struct op *op)
+{
+    op->id = ++op->comm->ops;
+    atomic_fetch_add(&engine.pending, 1);
+    if (engine.thread_runs)
+        pthread_cond_signal(&engine.work);
+}
+
+void engine_op_end(struct op *op, int code)
+{
+    struct comm *comm = op->comm;
+
+    op->state = OP_DONE;
+    op->error = code;
+    if (code)
+        snprintf(op->text, sizeof(op->text), "%s", err_text());
+    if (op->event) {
+        mem_event_destroy(op->event);
+        op->event = NULL;
+    }
+    if (op->stream_value) {
+        if (code && !comm->async_code) {
+            snprintf(comm->async_text, sizeof(comm->async_text), "%s", op->text);
+            atomic_store_explicit(&comm->async_code, code, memory_order_release);
+        }
+        /* The stream goes on even after an error: it must never hang. */
+        atomic_store_explicit(op->stream_word, op->stream_value, memory_order_release);
+    }
+    atomic_fetch_add(&comm->progress, 1);
+    atomic_fetch_sub(&engine.pending, 1);
+    if (op->orphan)
+        op->release(op);
+    else
+        atomic_store_explicit(&op->done, true, memory_order_release);
+}
 
 void engine_submit(struct op *op)
 {
@@ -41,7 +80,6 @@ void engine_submit(struct op *op)
     op->stage = false;
     atomic_store_explicit(&op->done, false, memory_order_relaxed);
     engine_lock();
-    op->id = ++comm->ops;
     op->state = op->event && op->stream_value ? OP_WAIT_STREAM : OP_QUEUED;
     if (comm->tail)
         comm->tail->next = op;
@@ -49,8 +87,7 @@ void engine_submit(struct op *op)
         comm->head = op;
     comm->tail = op;
     atomic_fetch_add(&comm->queued, 1);
-    if (engine.thread_runs)
-        pthread_cond_signal(&engine.work);
+    engine_op_begin(op);
     engine_unlock();
 }
 
@@ -58,33 +95,12 @@ void engine_submit(struct op *op)
 static void finish(struct comm *comm, int code)
 {
     struct op *op = comm->head;
-    uint64_t stream_value = op->stream_value;
 
     comm->head = op->next;
     if (!comm->head)
         comm->tail = NULL;
-    op->state = OP_DONE;
-    op->error = code;
-    if (code)
-        snprintf(op->text, sizeof(op->text), "%s", err_text());
-    if (op->event) {
-        mem_event_destroy(op->event);
-        op->event = NULL;
-    }
-    if (stream_value) {
-        if (code && !comm->async_code) {
-            snprintf(comm->async_text, sizeof(comm->async_text), "%s", op->text);
-            atomic_store_explicit(&comm->async_code, code, memory_order_release);
-        }
-        /* The stream goes on even after an error: it must never hang. */
-        atomic_store_explicit(comm->stream_word, stream_value, memory_order_release);
-    }
-    atomic_fetch_add(&comm->progress, 1);
     atomic_fetch_sub(&comm->queued, 1);
-    if (op->orphan)
-        op->release(op);
-    else
-        atomic_store_explicit(&op->done, true, memory_order_release);
+    engine_op_end(op, code);
 }
 
 static bool on_device(const void *buffer)
@@ -269,6 +285,7 @@ static bool progress_all(void)
     for (struct comm *comm = comm_first(), *next; comm; comm = next) {
         next = comm->next;
         moved |= progress_comm(comm);
+        moved |= p2p_progress(comm);
     }
     return moved;
 }
@@ -290,7 +307,7 @@ int engine_wait(struct op *op)
     struct watch watch;
 
     if (!atomic_load_explicit(&op->done, memory_order_acquire)) {
-        watch_begin(&watch, comm);
+        watch_begin(&watch, comm, op);
         while (!atomic_load_explicit(&op->done, memory_order_acquire)) {
             if (engine_progress()) {
                 watch.polls = 0;
@@ -309,8 +326,8 @@ void engine_drain(struct comm *comm)
 {
     struct watch watch;
 
-    watch_begin(&watch, comm);
-    while (atomic_load_explicit(&comm->queued, memory_order_acquire))
+    watch_begin(&watch, comm, NULL);
+    while (atomic_load_explicit(&comm->queued, memory_order_acquire) || p2p_pending(comm))
         if (engine_progress())
             watch.polls = 0;
         else
@@ -330,10 +347,11 @@ void engine_comm_release(struct comm *comm)
     comm->stream_word = NULL;
 }
 
+/* Is there anything that the progress thread could drive? */
 static bool any_queued(void)
 {
     for (const struct comm *comm = comm_first(); comm; comm = comm->next)
-        if (comm->head)
+        if (comm->head || (p2p_pending(comm) && proc_may_call_mpi()))
             return true;
     return false;
 }
@@ -370,15 +388,15 @@ bool engine_thread_allowed(const struct comm *comm)
            (comm->shadow == MPI_COMM_NULL || proc_thread_level() == MPI_THREAD_MULTIPLE);
 }
 
-int engine_want_thread(struct comm *comm)
+bool engine_p2p_thread_allowed(const struct comm *comm)
+{
+    return comm->cfg->progress != CFG_PROGRESS_WAIT && proc_thread_level() == MPI_THREAD_MULTIPLE;
+}
+
+static int start_thread(void)
 {
     int error;
 
-    if (!engine_thread_allowed(comm))
-        return err_set(HETMPI_ERR_UNSUPPORTED, "a call on a stream needs a progress thread: %s",
-                       comm->cfg->progress == CFG_PROGRESS_WAIT
-                           ? "the setting PROGRESS=wait forbids it"
-                           : "this communicator uses MPI between its ranks, so initialise MPI with MPI_THREAD_MULTIPLE");
     engine_lock();
     if (!engine.thread_runs) {
         error = pthread_create(&engine.thread, NULL, thread_main, NULL);
@@ -390,6 +408,27 @@ int engine_want_thread(struct comm *comm)
     }
     engine_unlock();
     return HETMPI_SUCCESS;
+}
+
+static int no_thread(const struct comm *comm, const char *why)
+{
+    return err_set(HETMPI_ERR_UNSUPPORTED, "a call on a stream needs a progress thread: %s",
+                   comm->cfg->progress == CFG_PROGRESS_WAIT ? "the setting PROGRESS=wait forbids it" : why);
+}
+
+int engine_want_thread(struct comm *comm)
+{
+    if (!engine_thread_allowed(comm))
+        return no_thread(comm, "this communicator uses MPI between its ranks, so initialise MPI with "
+                         "MPI_THREAD_MULTIPLE");
+    return start_thread();
+}
+
+int engine_want_p2p_thread(struct comm *comm)
+{
+    if (!engine_p2p_thread_allowed(comm))
+        return no_thread(comm, "messages go over MPI, so initialise MPI with MPI_THREAD_MULTIPLE");
+    return start_thread();
 }
 
 void engine_stop(void)

@@ -12,6 +12,7 @@
 
 #include "core/comm.h"
 #include "core/meet.h"
+#include "core/p2p.h"
 #include "core/sched.h"
 #include "reduce/reduce.h"
 
@@ -29,11 +30,12 @@ struct call {
 
 enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_RUN, OP_STAGE_IN, OP_DONE };
 
-/* A collective under way; lives in its request. */
+/* A collective, or a message, under way; lives in its request. */
 struct op {
     struct comm *comm;
     struct op *next;
     uint64_t id;               /* never used twice on a communicator */
+    bool p2p;                  /* a message: `message` counts, not what follows up to `meet` */
     struct call call;
     int state;
     bool small;                /* the one-exchange short cut */
@@ -41,16 +43,24 @@ struct op {
     struct meet meet;
     mem_event_t *event;        /* the caller's stream, or staging of a short cut */
     uint64_t stream_value;     /* on_stream: what the stream waits for; 0: not on a stream */
+    _Atomic uint64_t *stream_word;   /* ... where */
     bool orphan;               /* nobody waits: the engine calls release when done */
     void (*release)(struct op *op);
     _Atomic bool done;
     int error;                 /* valid when done */
     char text[512];
+    struct p2p_msg message;
 };
 
 /* The engine's lock guards communicators' queues, the list of communicators and all progress. */
 void engine_lock(void);
 void engine_unlock(void);
+
+/* How many ops are under way on all communicators. */
+int engine_pending(void);
+/* For p2p.c, under the lock: an op is under way from now on; it has ended. The op may be gone when end returns. */
+void engine_op_begin(struct op *op);
+void engine_op_end(struct op *op, int code);
 
 /* Queues an op (comm and call filled in). The op must stay in place until done. */
 void engine_submit(struct op *op);
@@ -58,12 +68,15 @@ void engine_submit(struct op *op);
 bool engine_progress(void);
 /* Waits until op is done, with the settings' timeout; returns its error (text in err_text). */
 int engine_wait(struct op *op);
-/* Waits until nothing is queued on comm (or it failed). */
+/* Waits until nothing is under way on comm (or it failed). */
 void engine_drain(struct comm *comm);
 void engine_comm_release(struct comm *comm);
 /* A thread of our own drives progress from now on. HETMPI_ERR_UNSUPPORTED where MPI does not allow it for comm. */
 int engine_want_thread(struct comm *comm);
 bool engine_thread_allowed(const struct comm *comm);
+/* The same for messages, which always go over MPI. */
+int engine_want_p2p_thread(struct comm *comm);
+bool engine_p2p_thread_allowed(const struct comm *comm);
 void engine_stop(void);
 
 /* small.c: the short cut. */
@@ -89,10 +102,12 @@ void exec_release(struct comm *comm);
 struct watch {
     uint64_t began_ns, progress, looked_ns;
     unsigned polls;
+    const struct op *op;       /* what is waited for, NULL: anything; only read during a call */
 };
-void watch_begin(struct watch *watch, const struct comm *comm);
+void watch_begin(struct watch *watch, const struct comm *comm, const struct op *op);
 /* Between two polls: spins, yields, later sleeps; finds failures of others, dead ranks and the timeout (then the
- * communicator is failed; returns the code). meet and call are of a short cut; NULL: the head of comm's queue. */
+ * communicator is failed; returns the code). meet and call are of a short cut; NULL: the watch's message, or the head
+ * of comm's queue. */
 int watch_look(struct watch *watch, struct comm *comm);   /* the same without spinning or yielding */
 int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet, const struct call *call);
 

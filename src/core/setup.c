@@ -1,5 +1,5 @@
 /*
- * Set-up of a communicator: the ranks tell each other who they are (one MPI_Allgather on the application's
+ * Set-up of a communicator: the ranks tell each other who they are (one MPI_Iallgather on the application's
  * communicator), agree on settings, find islands and nodes, and map each other's control segments.
  *
  * Every decision here is made from the same table on all ranks, so that all ranks decide alike: an error that one rank
@@ -19,6 +19,7 @@
 #include "core/log.h"
 #include "core/meet.h"
 #include "core/notice.h"
+#include "core/p2p.h"
 #include "core/proc.h"
 #include "hetmpi.h"
 #include "island/island.h"
@@ -372,12 +373,34 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
         code = check_forced(comm);
     if (!code)
         code = setup_shadow(comm);
+    if (!code)
+        code = p2p_open(comm);
     if (code)
         return code;
     comm->spin = choose_spin(comm);
     comm->chunk_max = comm->cfg->chunk ? comm->cfg->chunk : comm->any_device ? 1 << 20 : 256 << 10;
     comm->small_ok = comm->one_node && all_islands_fit(&comm->topo);
     log_map(comm);
+    return HETMPI_SUCCESS;
+}
+
+/* All ranks' facts. Another rank may come only after what is under way here on other communicators: that goes on. When
+ * all have come, nothing below waits for anything else. */
+static int gather_facts(const struct comm *comm, const struct comm_facts *mine, struct comm_facts *facts)
+{
+    MPI_Request request;
+    int done = 0, code;
+
+    code = MPI_Iallgather(mine, sizeof(*mine), MPI_BYTE, facts, sizeof(*facts), MPI_BYTE, comm->user, &request);
+    while (code == MPI_SUCCESS) {
+        code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS || done)
+            break;
+        if (!engine_progress())
+            sched_yield();
+    }
+    if (code != MPI_SUCCESS)
+        return err_set(HETMPI_ERR_MPI, "MPI_Iallgather failed while a communicator of %d ranks was set up", comm->size);
     return HETMPI_SUCCESS;
 }
 
@@ -400,9 +423,8 @@ int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm)
         code = err_set(HETMPI_ERR_MEMORY, "no memory for the facts of %d ranks", comm->size);
         goto release;
     }
-    if (MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, facts, sizeof(mine), MPI_BYTE, user) != MPI_SUCCESS)
-        code = err_set(HETMPI_ERR_MPI, "MPI_Allgather failed while a communicator of %d ranks was set up", comm->size);
-    else
+    code = gather_facts(comm, &mine, facts);
+    if (!code)
         code = setup_from_facts(comm, facts);
     free(facts);
     if (code)
@@ -417,6 +439,7 @@ release:
 void comm_release(struct comm *comm)
 {
     engine_comm_release(comm);
+    p2p_close(comm);
     meet_release(comm);
     notice_release(comm);
     if (comm->island)

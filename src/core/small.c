@@ -156,8 +156,10 @@ int small_run(struct comm *comm, const struct call *call)
         return code;
     code = meet_poll(comm, &meet, &done);
     if (!done && !code) {
-        watch_begin(&watch, comm);
+        watch_begin(&watch, comm, NULL);
         do {
+            if (engine_pending() && engine_progress())
+                watch.polls = 0;   /* a peer may come only after what else is under way here */
             code = watch_pause(&watch, comm, &meet, call);
             if (code)
                 return code;

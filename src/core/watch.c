@@ -28,8 +28,9 @@ static inline void cpu_relax(void)
 #endif
 }
 
-void watch_begin(struct watch *watch, const struct comm *comm)
+void watch_begin(struct watch *watch, const struct comm *comm, const struct op *op)
 {
+    watch->op = op;
     watch->began_ns = 0;   /* the clock is first read when spinning ends */
     watch->looked_ns = 0;
     watch->polls = 0;
@@ -81,6 +82,22 @@ static void describe_rank(const struct comm *comm, int rank, char *text, size_t 
 }
 
 /* Who waits for whom. The ranks that have not come are named first: they are what a person looks for. */
+static void write_message_report(const struct comm *comm, const struct op *op, double seconds, char *text, size_t bytes)
+{
+    char what[256], one[160];
+    size_t used;
+
+    p2p_describe(op, what, sizeof(what));
+    used = (size_t)snprintf(text, bytes, "%s on rank %d: nothing moved for %.3g s (setting TIMEOUT)", what, comm->rank,
+                            seconds);
+    for (int i = 0; i < comm->n_local && used + 1 < bytes; i++) {
+        if (comm->local[i] == comm->rank)
+            continue;
+        describe_rank(comm, comm->local[i], one, sizeof(one));
+        used += (size_t)snprintf(text + used, bytes - used, "; %s", one);
+    }
+}
+
 static void write_report(const struct comm *comm, const struct meet *meet, const struct call *call, double seconds,
                          char *text, size_t bytes)
 {
@@ -135,8 +152,13 @@ static int look_around(struct watch *watch, struct comm *comm, const struct meet
     }
     if (timeout > 0 && (double)(now - watch->began_ns) > timeout * 1e9) {
         double seconds = (double)(now - watch->began_ns) / 1e9;
+        const struct op *message = watch->op && watch->op->p2p ? watch->op : NULL;
         engine_lock();   /* the queue may be moving in another thread */
-        if (call)
+        if (!message && !call && !comm->head)
+            message = p2p_first(comm);
+        if (message)
+            write_message_report(comm, message, seconds, text, sizeof(text));
+        else if (call)
             write_report(comm, meet, call, seconds, text, sizeof(text));
         else if (comm->head)
             write_report(comm, comm->head->state == OP_MEET ? &comm->head->meet : NULL, &comm->head->call, seconds, text,
