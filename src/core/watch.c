@@ -88,7 +88,7 @@ static void write_message_report(const struct comm *comm, const struct op *op, d
     size_t used;
 
     p2p_describe(op, what, sizeof(what));
-    used = (size_t)snprintf(text, bytes, "%s on rank %d: nothing moved for %.3g s (setting TIMEOUT)", what, comm->rank,
+    used = (size_t)snprintf(text, bytes, "%s; nothing moved on rank %d for %.3g s (setting TIMEOUT)", what, comm->rank,
                             seconds);
     for (int i = 0; i < comm->n_local && used + 1 < bytes; i++) {
         if (comm->local[i] == comm->rank)
