@@ -171,14 +171,15 @@ int hetmpi_barrier_init(MPI_Comm comm, MPI_Info info, hetmpi_request_t *request)
  * Point to point
  *
  * As in MPI, on a communicator that is set up: all its ranks have called hetmpi_comm_attach or a collective on it, else
- * HETMPI_ERR_STATE. The buffers of the two ends may lie in any memory, of host or device, whatever the vendors. Messages
- * match as in MPI, in the order of the calls, those on streams included; a rank may send to itself. MPI_PROC_NULL,
- * MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_STATUS_IGNORE mean what they mean in MPI (the two ANYs not on streams:
- * HETMPI_ERR_RANK, HETMPI_ERR_TAG). A message of at most EAGER bytes (a setting) is sent whether or not its receive is
- * posted; the blocking send of a longer one may wait for it.
+ * HETMPI_ERR_STATE. The buffers of the two ends may lie in any memory, of host or device, whatever the vendors.
+ * Messages match as in MPI, in the order of the calls, those on streams included; a rank may send to itself.
+ * MPI_PROC_NULL, MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_STATUS_IGNORE mean what they mean in MPI (the two ANYs not on
+ * streams: HETMPI_ERR_RANK, HETMPI_ERR_TAG). A message of at most EAGER bytes (a setting) is sent whether or not its
+ * receive is posted; the blocking send of a longer one may wait for it.
  *
- * A message longer than the receive's buffer is HETMPI_ERR_TRUNCATE at the receiver, with both sizes in the text; nothing
- * is written, and the communicator stays usable. A message that never comes ends with HETMPI_ERR_TIMEOUT, if one is set.
+ * A message longer than the receive's buffer is HETMPI_ERR_TRUNCATE at the receiver, with both sizes in the text;
+ * nothing is written, and the communicator stays usable. Waiting for a message that never comes ends with
+ * HETMPI_ERR_TIMEOUT, if a timeout is set, and then the communicator is unusable.
  *
  * Calls on a stream need MPI_THREAD_MULTIPLE (HETMPI_ERR_UNSUPPORTED otherwise). The stream waits until the message is
  * complete: two ranks that both send first on a stream and then receive wait for each other, unless both calls stand in
@@ -195,20 +196,22 @@ int hetmpi_send_on_stream(const void *buf, size_t count, MPI_Datatype type, int 
 int hetmpi_recv_on_stream(void *buf, size_t count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                           hetmpi_stream_t stream);
 /* Both at once: no order of the ranks can deadlock. The buffers must not overlap. */
-int hetmpi_sendrecv(const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, int dest, int sendtag, void *recvbuf,
-                    size_t recvcount, MPI_Datatype recvtype, int source, int recvtag, MPI_Comm comm, MPI_Status *status);
+int hetmpi_sendrecv(const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, int dest, int sendtag,
+                    void *recvbuf, size_t recvcount, MPI_Datatype recvtype, int source, int recvtag, MPI_Comm comm,
+                    MPI_Status *status);
 
-/* The nonblocking and on_stream calls (collectives, messages, hetmpi_start) that this thread makes between the two start
- * together at the outermost end, in the order in which they were made, and none of them waits for another: no order among
- * them can deadlock. Their arguments are checked at once; their requests can be completed after the end. A blocking call
- * in between, or waiting for one of these requests, is HETMPI_ERR_STATE. group_end returns the first error of starting a
- * call on a stream; other calls have theirs in the request. */
+/* The nonblocking and on_stream calls (collectives, messages, hetmpi_start) that this thread makes between the two
+ * start together at the outermost end, in the order in which they were made, and none of them waits for another: no
+ * order among them can deadlock. Their arguments are checked at once; their requests can be completed after the end. A
+ * blocking call in between, or waiting for one of these requests, is HETMPI_ERR_STATE. group_end returns the first
+ * error of starting a call on a stream; other calls have theirs in the request. */
 int hetmpi_group_start(void);
 int hetmpi_group_end(void);
 
 /*
  * Completion: as in MPI. A status gets the message's source and tag (for sends and collectives MPI_ANY_SOURCE and
- * MPI_ANY_TAG), the error code in MPI_ERROR, and the number of bytes received for MPI_Get_count. MPI_STATUS_IGNORE and MPI_STATUSES_IGNORE are fine.
+ * MPI_ANY_TAG), the error code in MPI_ERROR, and the number of bytes received for MPI_Get_count. MPI_STATUS_IGNORE and
+ * MPI_STATUSES_IGNORE are fine.
  * The return value is the request's error. HETMPI_REQUEST_NULL and inactive persistent requests complete at once.
  */
 int hetmpi_wait(hetmpi_request_t *request, MPI_Status *status);

@@ -29,8 +29,8 @@ int api_refuse_in_group(const char *function)
 {
     if (!group.depth)
         return HETMPI_SUCCESS;
-    return err_set(HETMPI_ERR_STATE, "%s: a call that waits stands between hetmpi_group_start and hetmpi_group_end, whose "
-                   "calls start at the end: use the nonblocking form", function);
+    return err_set(HETMPI_ERR_STATE, "%s: a call that waits stands between hetmpi_group_start and hetmpi_group_end, "
+                   "whose calls start at the end: use the nonblocking form", function);
 }
 
 static int keep(struct hetmpi_request *request, bool on_stream)

@@ -17,10 +17,13 @@ struct raw {
     int peer, tag;
 };
 
-#define SEND(name, ...) (&(struct raw){.function = name, .send = true, .buffer = (void *)(uintptr_t)buf, .count = count, \
-                                       .type = type, .peer = dest, .tag = tag, __VA_ARGS__})
-#define RECV(name, ...) (&(struct raw){.function = name, .buffer = buf, .count = count, .type = type, .peer = source, \
-                                       .tag = tag, __VA_ARGS__})
+/* From the parameters of a call. */
+#define SEND(name, streamed)                                                                                      \
+    (&(struct raw){.function = name, .send = true, .on_stream = streamed, .buffer = (void *)(uintptr_t)buf,       \
+                   .count = count, .type = type, .peer = dest, .tag = tag})
+#define RECV(name, streamed)                                                                                      \
+    (&(struct raw){.function = name, .on_stream = streamed, .buffer = buf, .count = count, .type = type,          \
+                   .peer = source, .tag = tag})
 
 /* The communicator, which must be set up already: one that is not would need all its ranks. */
 static int find_comm(MPI_Comm user, const char *function, struct comm **comm)
@@ -77,7 +80,8 @@ static int check(struct comm *comm, const struct raw *raw, struct op *op)
 
     if (code == HETMPI_ERR_TYPE) {
         types_describe(raw->type, name, sizeof(name));
-        return err_set(code, "%s: %s is not a type that hetmpi supports (the table is in hetmpi.h)", raw->function, name);
+        return err_set(code, "%s: %s is not a type that hetmpi supports (the table is in hetmpi.h)", raw->function,
+                       name);
     }
     if (!code)
         code = check_peer(comm, raw);
@@ -231,36 +235,36 @@ static int on_stream(MPI_Comm user, const struct raw *raw, hetmpi_stream_t strea
 
 int hetmpi_send(const void *buf, size_t count, MPI_Datatype type, int dest, int tag, MPI_Comm comm)
 {
-    return blocking(comm, SEND("send", .on_stream = false), MPI_STATUS_IGNORE);
+    return blocking(comm, SEND("send", false), MPI_STATUS_IGNORE);
 }
 
 int hetmpi_recv(void *buf, size_t count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status)
 {
-    return blocking(comm, RECV("recv", .on_stream = false), status);
+    return blocking(comm, RECV("recv", false), status);
 }
 
 int hetmpi_isend(const void *buf, size_t count, MPI_Datatype type, int dest, int tag, MPI_Comm comm,
                  hetmpi_request_t *request)
 {
-    return nonblocking(comm, SEND("isend", .on_stream = false), request);
+    return nonblocking(comm, SEND("isend", false), request);
 }
 
 int hetmpi_irecv(void *buf, size_t count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                  hetmpi_request_t *request)
 {
-    return nonblocking(comm, RECV("irecv", .on_stream = false), request);
+    return nonblocking(comm, RECV("irecv", false), request);
 }
 
 int hetmpi_send_on_stream(const void *buf, size_t count, MPI_Datatype type, int dest, int tag, MPI_Comm comm,
                           hetmpi_stream_t stream)
 {
-    return on_stream(comm, SEND("send_on_stream", .on_stream = true), stream);
+    return on_stream(comm, SEND("send_on_stream", true), stream);
 }
 
 int hetmpi_recv_on_stream(void *buf, size_t count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                           hetmpi_stream_t stream)
 {
-    return on_stream(comm, RECV("recv_on_stream", .on_stream = true), stream);
+    return on_stream(comm, RECV("recv_on_stream", true), stream);
 }
 
 static int check_apart(const struct p2p_msg *out, const struct p2p_msg *in)

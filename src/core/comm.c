@@ -299,11 +299,12 @@ int comm_take_async(struct comm *comm)
 
 int comm_mpi_error(int mpi_code, const char *call)
 {
-    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    char text[MPI_MAX_ERROR_STRING + 1];
     int length = 0;
 
     if (mpi_code == MPI_SUCCESS)
         return HETMPI_SUCCESS;
+    text[0] = '\0';
     MPI_Error_string(mpi_code, text, &length);
     return err_set(HETMPI_ERR_MPI, "%s: %s", call, text);
 }

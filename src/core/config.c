@@ -58,7 +58,7 @@ static const struct setting settings[] = {
      KIND_SIZE, FIELD(chunk), 0, INT64_MAX, "0"},
     {{"SMALL", "bytes (K), at most 16K", "Largest message that is exchanged whole in one step", AGREE, COMM},
      KIND_SIZE, FIELD(small), 0, 16384 /* CTL_SMALL_MAX */, "4K"},
-    {{"EAGER", "bytes (K), at most 1M", "Largest point-to-point message that is sent before its receive is known to be posted",
+    {{"EAGER", "bytes (K), at most 1M", "Largest message between two ranks that is sent before its receive is posted",
       AGREE, COMM},
      KIND_SIZE, FIELD(eager), 0, 1 << 20, "8K"},
     {{"STAGING", "bytes (K M G), at least 64K", "Staging memory that a communicator may take on a wire", AGREE, COMM},

@@ -5,9 +5,9 @@
  *   inline   they stand in the envelope: short messages that the CPU can read when the call is made
  *   small    short ones that it cannot (device memory, or a stream has yet to come to the call): one piece behind the
  *            envelope, on a second duplicate, sent as soon as it can be; it waits in the receiver's bounce buffer
- *   large    longer than the setting EAGER: when the receive has matched, the receiver says how long pieces shall be (or
- *            that it wants none, its buffer being too short), and a window of pieces is kept in flight; device memory is
- *            staged through pinned slots at each end, host memory is read and written directly by MPI
+ *   large    longer than the setting EAGER: when the receive has matched, the receiver says how long pieces shall be
+ *            (or that it wants none, its buffer being too short), and a window of pieces is kept in flight; device
+ *            memory is staged through pinned slots at each end, MPI itself reads and writes host memory
  *
  * A message in flight always gets one slot, whatever others hold, so messages cannot block each other; more than one
  * only within the setting STAGING.
@@ -23,15 +23,7 @@
 #include "core/proc.h"
 #include "hetmpi.h"
 
-#define STAGED_PIECE_MIN (64u << 10)
-#define DIRECT_PIECE (4u << 20)        /* between host memories MPI has a pipeline of its own */
-
-/* A piece being sent is copied, then moves; one being received moves, is here, and is copied. */
-enum piece_state { PIECE_COPYING, PIECE_MOVING, PIECE_HERE, PIECE_DONE };
-
-static struct p2p_piece *piece_of(struct p2p_msg *m, size_t n) { return &m->window[n % P2P_WINDOW]; }
-static int piece_tag(const struct p2p_msg *m) { return 2 * m->channel; }
-static int go_tag(const struct p2p_msg *m) { return 2 * m->channel + 1; }
+#define TESTS_PER_PAUSE 8
 
 /* ---- buffers of envelopes, free of the engine's lock where one thread sends or receives again and again ---- */
 
@@ -94,7 +86,7 @@ static int post_send(struct comm *comm, struct p2p_msg *m)
     envelope.way = m->way;
     memcpy(m->bounce->memory, &envelope, sizeof(envelope));
     if (m->way == P2P_LARGE)
-        code = MPI_Irecv(&m->go, 1, MPI_UINT32_T, m->peer, go_tag(m), p2p->bulk, &m->go_request);
+        code = MPI_Irecv(&m->go, 1, MPI_UINT32_T, m->peer, p2p_go_tag(m), p2p->bulk, &m->go_request);
     if (code == MPI_SUCCESS)
         code = MPI_Isend(m->bounce->memory, (int)length, MPI_BYTE, m->peer, m->tag, p2p->match, &m->envelope);
     return comm_mpi_error(code, "sending a message");
@@ -123,8 +115,8 @@ static int post_envelope(struct op *op)
     if (m->send)
         code = post_send(comm, m);
     else
-        code = comm_mpi_error(MPI_Irecv(m->bounce->memory, (int)p2p->bounces.each, MPI_BYTE, m->peer, m->tag, p2p->match,
-                                        &m->envelope), "receiving a message");
+        code = comm_mpi_error(MPI_Irecv(m->bounce->memory, (int)p2p->bounces.each, MPI_BYTE, m->peer, m->tag,
+                                        p2p->match, &m->envelope), "receiving a message");
     if (!code)
         return HETMPI_SUCCESS;
     if (m->go_request != MPI_REQUEST_NULL) {
@@ -168,222 +160,6 @@ static void enveloped(struct p2p_msg *m, const MPI_Status *status)
         match(m, status);
 }
 
-/* ---- pieces ---- */
-
-/* Hands a piece to MPI, or its place. */
-static int move_piece(struct comm *comm, struct op *op, size_t n)
-{
-    struct p2p *p2p = comm->p2p;
-    struct p2p_msg *m = &op->message;
-    struct p2p_piece *piece = piece_of(m, n);
-    MPI_Request request;
-    int code = p2p_reserve(p2p, 1);
-
-    if (code)
-        return code;
-    if (m->send)
-        code = MPI_Isend(piece->memory, (int)piece->bytes, MPI_BYTE, m->peer, piece_tag(m), p2p->bulk, &request);
-    else
-        code = MPI_Irecv(piece->memory, (int)piece->bytes, MPI_BYTE, m->peer, piece_tag(m), p2p->bulk, &request);
-    if (code != MPI_SUCCESS)
-        return comm_mpi_error(code, "moving a piece of a message");
-    p2p_add(p2p, request, op, P2P_PIECE + (int)(n % P2P_WINDOW));
-    piece->state = PIECE_MOVING;
-    m->open++;
-    return HETMPI_SUCCESS;
-}
-
-/* Between the caller's memory and what the piece passes through. */
-static int copy_piece(struct p2p *p2p, const struct p2p_msg *m, struct p2p_piece *piece)
-{
-    mem_stream_t **stream = m->send ? &p2p->out : &p2p->in;
-    char *user = m->buffer + piece->at;
-    int code = HETMPI_SUCCESS;
-
-    piece->state = PIECE_COPYING;
-    if (!m->staged) {
-        memcpy(m->send ? piece->memory : user, m->send ? user : piece->memory, piece->bytes);
-        return HETMPI_SUCCESS;
-    }
-    if (!*stream)
-        code = mem_stream_create(stream);
-    if (!code && !piece->buf->event)
-        code = mem_event_create(&piece->buf->event);
-    if (!code)
-        code = mem_copy_async(m->send ? piece->memory : user, m->send ? user : piece->memory, piece->bytes, *stream);
-    return code ? code : mem_event_record(piece->buf->event, *stream);
-}
-
-static int piece_copied(const struct p2p_msg *m, const struct p2p_piece *piece, bool *done)
-{
-    *done = true;
-    return m->staged ? mem_event_query(piece->buf->event, done) : HETMPI_SUCCESS;
-}
-
-/* The next piece gets its place in the window; *begun is false while there is no slot for it. */
-static int begin_piece(struct comm *comm, struct p2p_msg *m, bool *begun)
-{
-    struct p2p *p2p = comm->p2p;
-    struct p2p_piece *piece = piece_of(m, m->next);
-    size_t at = m->next * m->piece, left = m->bytes - at;
-
-    *begun = false;
-    *piece = (struct p2p_piece){.at = at, .bytes = left < m->piece ? left : m->piece, .memory = m->buffer + at};
-    if (m->way == P2P_SMALL) {
-        piece->buf = m->bounce;
-        piece->memory = p2p_data(m->bounce);
-    } else if (m->staged) {
-        int code;
-        if (m->next > m->first && (size_t)p2p->slots.taken >= p2p->slots_max)
-            return HETMPI_SUCCESS;
-        code = p2p_take(&p2p->slots, &piece->buf);
-        if (code)
-            return code;
-        piece->memory = piece->buf->memory;
-    }
-    m->next++;
-    *begun = true;
-    return HETMPI_SUCCESS;
-}
-
-static void end_pieces(struct p2p *p2p, struct p2p_msg *m, bool all)
-{
-    for (; m->first < m->next; m->first++) {
-        struct p2p_piece *piece = piece_of(m, m->first);
-        if (!all && piece->state != PIECE_DONE)
-            return;
-        if (piece->buf && piece->buf != m->bounce)
-            p2p_give(&p2p->slots, piece->buf);
-    }
-}
-
-/* *look: something is under way here that MPI does not report. */
-static int pieces_out(struct comm *comm, struct op *op, bool *moved, bool *look)
-{
-    struct p2p_msg *m = &op->message;
-    bool done = true, begun;
-    int code;
-
-    end_pieces(comm->p2p, m, false);
-    while (m->next < m->pieces && m->next - m->first < P2P_WINDOW) {
-        code = begin_piece(comm, m, &begun);
-        if (code)
-            return code;
-        if (!begun) {
-            *look = true;
-            break;
-        }
-        *moved = true;
-        code = piece_of(m, m->next - 1)->buf ? copy_piece(comm->p2p, m, piece_of(m, m->next - 1))
-                                             : move_piece(comm, op, m->next - 1);
-        if (code)
-            return code;
-    }
-    /* In order: the receiver knows pieces by nothing else. */
-    for (size_t n = m->first; n < m->next; n++) {
-        struct p2p_piece *piece = piece_of(m, n);
-        if (piece->state != PIECE_COPYING)
-            continue;
-        code = piece_copied(m, piece, &done);
-        if (!code && done)
-            code = move_piece(comm, op, n);
-        if (code)
-            return code;
-        if (!done) {
-            *look = true;
-            return HETMPI_SUCCESS;
-        }
-        *moved = true;
-    }
-    return HETMPI_SUCCESS;
-}
-
-/* A piece is here: to the caller's memory with it, unless that is where it came or the message is too long. */
-static int take_in(struct p2p *p2p, const struct p2p_msg *m, struct p2p_piece *piece)
-{
-    if (piece->buf && !m->truncated)
-        return copy_piece(p2p, m, piece);
-    piece->state = PIECE_DONE;
-    return HETMPI_SUCCESS;
-}
-
-static int pieces_in(struct comm *comm, struct op *op, bool *moved, bool *look)
-{
-    struct p2p_msg *m = &op->message;
-    bool done, begun;
-    int code = HETMPI_SUCCESS;
-
-    for (size_t n = m->first; n < m->next && !code; n++) {
-        struct p2p_piece *piece = piece_of(m, n);
-        if (piece->state == PIECE_HERE)
-            code = take_in(comm->p2p, m, piece);
-        if (code || piece->state != PIECE_COPYING)
-            continue;
-        code = piece_copied(m, piece, &done);
-        if (done)
-            piece->state = PIECE_DONE;
-        else
-            *look = true;
-        *moved |= done;
-    }
-    if (code)
-        return code;
-    end_pieces(comm->p2p, m, false);
-    while (m->next < m->pieces && m->next - m->first < P2P_WINDOW) {
-        code = begin_piece(comm, m, &begun);
-        if (!code && begun)
-            code = move_piece(comm, op, m->next - 1);
-        if (code)
-            return code;
-        if (!begun) {
-            *look = true;
-            break;
-        }
-    }
-    return HETMPI_SUCCESS;
-}
-
-/* ---- go ---- */
-
-static void set_pieces(struct p2p_msg *m)
-{
-    m->gone = true;
-    m->piece = m->go;
-    m->pieces = m->go ? (m->bytes + m->piece - 1) / m->piece : 0;
-}
-
-/* Short enough that both ends' copies overlap, long enough to be worth a message. */
-static uint32_t choose_piece(const struct comm *comm, const struct p2p_msg *m, bool staged)
-{
-    size_t most = comm->p2p->slots.each, piece = m->bytes / 8;
-
-    if (comm->cfg->chunk)
-        return (uint32_t)most;
-    if (!staged)
-        return DIRECT_PIECE;
-    piece = piece < STAGED_PIECE_MIN ? STAGED_PIECE_MIN : piece;
-    return (uint32_t)(piece < most ? piece : most);
-}
-
-static int say_go(struct comm *comm, struct op *op)
-{
-    struct p2p_msg *m = &op->message;
-    MPI_Request request;
-    int code = p2p_reserve(comm->p2p, 1);
-
-    if (code)
-        return code;
-    m->go = m->truncated ? 0 : choose_piece(comm, m, m->staged || m->far_staged);
-    set_pieces(m);
-    code = comm_mpi_error(MPI_Isend(&m->go, 1, MPI_UINT32_T, m->peer, go_tag(m), comm->p2p->bulk, &request),
-                          "asking for a message");
-    if (code)
-        return code;
-    p2p_add(comm->p2p, request, op, P2P_GO);
-    m->open++;
-    return HETMPI_SUCCESS;
-}
-
 /* ---- progress ---- */
 
 static void look_later(struct p2p *p2p, struct op *op)
@@ -414,10 +190,10 @@ static int step(struct comm *comm, struct op *op, bool *moved, bool *look, bool 
     if (m->way == P2P_LARGE && !m->gone) {
         if (m->send)
             return HETMPI_SUCCESS;
-        code = say_go(comm, op);
+        code = p2p_say_go(comm, op);
     }
     if (!code)
-        code = m->send ? pieces_out(comm, op, moved, look) : pieces_in(comm, op, moved, look);
+        code = p2p_move_pieces(comm, op, moved, look);
     *done = !code && m->open == 0 && m->first == m->pieces;
     return code;
 }
@@ -426,8 +202,8 @@ static int result(const struct comm *comm, const struct p2p_msg *m)
 {
     if (!m->truncated)
         return HETMPI_SUCCESS;
-    return err_set(HETMPI_ERR_TRUNCATE, "recv on rank %d: the message from rank %d with tag %d has %zu bytes, the buffer "
-                   "has room for %zu; nothing was written", comm->rank, m->peer, m->tag, m->bytes, m->room);
+    return err_set(HETMPI_ERR_TRUNCATE, "recv on rank %d: the message from rank %d with tag %d has %zu bytes, the "
+                   "buffer has room for %zu; nothing was written", comm->rank, m->peer, m->tag, m->bytes, m->room);
 }
 
 /* The op may be gone when this returns. */
@@ -439,7 +215,7 @@ static void finish(struct comm *comm, struct op *op, int code)
     *(m->older ? &m->older->message.newer : &p2p->oldest) = m->newer;
     *(m->newer ? &m->newer->message.older : &p2p->newest) = m->older;
     atomic_fetch_sub(&p2p->n_ops, 1);
-    end_pieces(p2p, m, true);
+    p2p_end_pieces(p2p, m, true);
     p2p_give(&p2p->bounces, m->bounce);
     m->bounce = NULL;
     if (m->word) {
@@ -460,7 +236,7 @@ static void note(struct op *op, int what, const MPI_Status *status)
         break;
     case P2P_GO:
         if (m->send)
-            set_pieces(m);
+            p2p_set_pieces(m);
         break;
     default:
         m->window[what - P2P_PIECE].state = m->send ? PIECE_DONE : PIECE_HERE;
@@ -643,6 +419,7 @@ int p2p_run(struct op *op)
     const struct p2p_msg *m = &op->message;
     struct watch watch;
     int code = post_envelope(op), flag = 0;
+    unsigned tests = 0;
 
     if (code)
         return code;
@@ -651,6 +428,9 @@ int p2p_run(struct op *op)
         code = test_envelope(op, &flag);
         if (code || flag)
             break;
+        /* A test is pause enough while the message is on its way. */
+        if (++tests % TESTS_PER_PAUSE)
+            continue;
         if (engine_pending() && engine_progress())
             watch.polls = 0;
         else if (watch_pause(&watch, op->comm, NULL, NULL))
@@ -705,13 +485,14 @@ void p2p_describe(const struct op *op, char *text, size_t bytes)
     if (m->tag != MPI_ANY_TAG)
         snprintf(tag, sizeof(tag), "tag %d", m->tag);
     if (!m->send && !m->matched)
-        snprintf(text, bytes, "recv of at most %zu bytes from %s with %s: no such message has come", m->room, peer, tag);
+        snprintf(text, bytes, "recv of at most %zu bytes from %s with %s: no such message has come", m->room, peer,
+                 tag);
     else if (!m->ready)
         snprintf(text, bytes, "%s of %zu bytes %s %s with %s: the stream has not come to it", m->send ? "send" : "recv",
                  m->bytes, m->send ? "to" : "from", peer, tag);
     else if (m->send && (m->way == P2P_INLINE || (m->way == P2P_LARGE && !m->gone)))
         snprintf(text, bytes, "send of %zu bytes to %s with %s: it has not received them", m->bytes, peer, tag);
     else
-        snprintf(text, bytes, "%s of %zu bytes %s %s with %s: %zu bytes are through", m->send ? "send" : "recv", m->bytes,
-                 m->send ? "to" : "from", peer, tag, m->way == P2P_LARGE && !m->gone ? 0 : through);
+        snprintf(text, bytes, "%s of %zu bytes %s %s with %s: %zu bytes are through", m->send ? "send" : "recv",
+                 m->bytes, m->send ? "to" : "from", peer, tag, m->way == P2P_LARGE && !m->gone ? 0 : through);
 }

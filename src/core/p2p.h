@@ -34,7 +34,7 @@ enum p2p_way {
 };
 
 struct p2p_piece {
-    uint8_t state;                 /* enum piece_state in p2p.c */
+    uint8_t state;                 /* enum piece_state */
     struct p2p_buf *buf;           /* what it passes through; NULL: nothing */
     char *memory;                  /* in buf, or the caller's own */
     size_t at, bytes;

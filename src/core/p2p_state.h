@@ -12,6 +12,13 @@ _Static_assert(sizeof(struct p2p_envelope) == 24, "the envelope is part of the p
 /* Which of an op's requests it is; from P2P_PIECE on, the place in the window. */
 enum p2p_what { P2P_ENVELOPE, P2P_GO, P2P_PIECE };
 
+/* A piece being sent is copied, then moves; one being received moves, is here, and is copied. */
+enum piece_state { PIECE_COPYING, PIECE_MOVING, PIECE_HERE, PIECE_DONE };
+
+/* On the second duplicate. */
+static inline int p2p_piece_tag(const struct p2p_msg *m) { return 2 * m->channel; }
+static inline int p2p_go_tag(const struct p2p_msg *m) { return 2 * m->channel + 1; }
+
 struct p2p_slab;
 
 struct p2p_pool {
@@ -47,6 +54,14 @@ struct p2p {
 /* A buffer's data stands behind the envelope. */
 static inline char *p2p_data(struct p2p_buf *bounce) { return bounce->memory + sizeof(struct p2p_envelope); }
 
+/* p2p_pieces.c. *look: something is under way that MPI does not report. */
+int p2p_move_pieces(struct comm *comm, struct op *op, bool *moved, bool *look);
+/* Frees the slots of the pieces that are done, or of all. */
+void p2p_end_pieces(struct p2p *p2p, struct p2p_msg *m, bool all);
+int p2p_say_go(struct comm *comm, struct op *op);
+void p2p_set_pieces(struct p2p_msg *m);   /* go has been said */
+
+/* p2p_pool.c */
 int p2p_take(struct p2p_pool *pool, struct p2p_buf **buf);
 void p2p_give(struct p2p_pool *pool, struct p2p_buf *buf);
 int p2p_take_word(struct p2p *p2p, struct p2p_word **word);

@@ -1,9 +1,9 @@
 /*
- * One rank kills itself, as kill -9 would, in the middle of a loop of allreduces; the others must end with an error
- * that names it. Started by kill.sh, which judges by the files that the survivors leave (the MPI's own end of such a
- * job means nothing):
+ * One rank kills itself, as kill -9 would, in the middle of a loop of allreduces, or of messages around a ring; the
+ * others must end with an error that names it. Started by kill.sh, which judges by the files that the
+ * survivors leave (the MPI's own end of such a job means nothing):
  *
- *     kill FOLDER small|large VICTIM
+ *     kill FOLDER small|large|messages VICTIM
  *
  * FOLDER/rank.R: "CODE SECONDS MESSAGE" of rank R, seconds since the victim's death.
  */
@@ -79,23 +79,29 @@ int main(int argc, char **argv)
     t_begin(&argc, &argv, "kill", MPI_THREAD_SINGLE);
     t_watchdog(60);
     if (argc != 4 || t_ranks < 2)
-        t_fatal("usage: kill FOLDER small|large VICTIM, on 2 ranks or more");
+        t_fatal("usage: kill FOLDER small|large|messages VICTIM, on 2 ranks or more");
     snprintf(folder, sizeof folder, "%s", argv[1]);
-    size_t n = strcmp(argv[2], "large") == 0 ? LARGE : 7;
+    size_t n = strcmp(argv[2], "small") == 0 ? 7 : LARGE;
+    bool messages = strcmp(argv[2], "messages") == 0;
     int victim = atoi(argv[3]), code = HETMPI_SUCCESS;
-    int32_t *x = t_malloc(n * sizeof *x);
+    int right_rank = (t_rank + 1) % t_ranks, left_rank = (t_rank + t_ranks - 1) % t_ranks;
+    int32_t *x = t_malloc(n * sizeof *x), *y = t_malloc(n * sizeof *y);
     pthread_t thread;
     T_OK(hetmpi_barrier(MPI_COMM_WORLD));
     if (t_rank == victim && pthread_create(&thread, NULL, die, NULL))
         t_fatal("pthread_create failed");
     bool right = true;
-    t_stage("loop of allreduces");
+    t_stage("loop of %s", messages ? "messages" : "allreduces");
     for (int call = 0; code == HETMPI_SUCCESS; call++) {
         for (size_t i = 0; i < n; i++)
             x[i] = call + (int32_t)i;
-        code = hetmpi_allreduce(MPI_IN_PLACE, x, n, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
+        if (messages)
+            code = hetmpi_sendrecv(x, n, MPI_INT32_T, right_rank, 1, y, n, MPI_INT32_T, left_rank, 1, MPI_COMM_WORLD,
+                                   MPI_STATUS_IGNORE);
+        else
+            code = hetmpi_allreduce(MPI_IN_PLACE, x, n, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
         if (code == HETMPI_SUCCESS)
-            right &= x[n - 1] == (call + (int32_t)(n - 1)) * t_ranks;
+            right &= (messages ? y[n - 1] : x[n - 1]) == (call + (int32_t)(n - 1)) * (messages ? 1 : t_ranks);
     }
     char text[700], name[32], message[512];
     double seconds = t_now() - death_time();

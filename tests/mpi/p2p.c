@@ -1,6 +1,6 @@
 /*
- * Messages between two ranks: contents from and to every kind of memory, statuses, order, wildcards, truncation, groups,
- * streams, messages to oneself, wrong arguments, and messages among collectives.
+ * Messages between two ranks: contents from and to every kind of memory, statuses, order, wildcards, truncation,
+ * groups, streams, messages to oneself, wrong arguments, and messages among collectives.
  *
  *     p2p [multiple]    at MPI_THREAD_MULTIPLE, where calls on streams work
  */
@@ -174,7 +174,7 @@ static void check_any_source(MPI_Comm comm)
     }
 }
 
-/* The receiver gets the code, both sizes in the text, an untouched buffer, and the next message; the sender no error. */
+/* The receiver gets the code, both sizes in the text, an untouched buffer, and the next message; the sender nothing. */
 static void check_truncation(MPI_Comm comm)
 {
     static const size_t sizes[] = { 200, 6000, 1000001 };

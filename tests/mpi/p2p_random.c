@@ -116,8 +116,8 @@ static void check_received(const struct receive *r, enum matching how, int code,
     T_CHECK(status->MPI_SOURCE == m->source && status->MPI_TAG == m->tag, "source %d, tag %d instead of %d, %d",
             status->MPI_SOURCE, status->MPI_TAG, m->source, m->tag);
     bool fits = m->bytes <= in->bytes;
-    if (!T_CHECK(code == (fits ? HETMPI_SUCCESS : HETMPI_ERR_TRUNCATE), "%s for %zu bytes in %zu: %s", t_code_name(code),
-                 m->bytes, in->bytes, hetmpi_last_error()))
+    if (!T_CHECK(code == (fits ? HETMPI_SUCCESS : HETMPI_ERR_TRUNCATE), "%s for %zu bytes in %zu: %s",
+                 t_code_name(code), m->bytes, in->bytes, hetmpi_last_error()))
         return;
     t_buf_guards(in);
     t_buf_get(in, image);
@@ -125,8 +125,8 @@ static void check_received(const struct receive *r, enum matching how, int code,
     for (size_t b = 0; b < in->bytes; b++)
         if (image[b] != (b < good ? byte_of(m, b) : 0x5B)) {
             t_fail(__FILE__, __LINE__, "message %d of %zu bytes from %d (%s) in %zu (%s): byte %zu is 0x%02x",
-                   (int)(m - messages), m->bytes, m->source, t_place_name(m->from), in->bytes, t_place_name(in->place), b,
-                   image[b]);
+                   (int)(m - messages), m->bytes, m->source, t_place_name(m->from), in->bytes, t_place_name(in->place),
+                   b, image[b]);
             break;
         }
     if (fits) {
@@ -194,7 +194,8 @@ static void run(MPI_Comm comm, bool multiple)
         struct message *m = &messages[order[i]];
         receives[i] = (struct receive){ .source = m->source, .tag = how == EXACT ? m->tag : MPI_ANY_TAG, .place = m };
         for (int k = 0; k < n_messages && how == EXACT; k++)
-            if (messages[k].dest == t_rank && !taken[k] && messages[k].source == m->source && messages[k].tag == m->tag) {
+            if (messages[k].dest == t_rank && !taken[k] && messages[k].source == m->source &&
+                messages[k].tag == m->tag) {
                 taken[k] = true;
                 receives[i].place = &messages[k];
                 break;
@@ -207,7 +208,7 @@ static void run(MPI_Comm comm, bool multiple)
         while (sends < n_messages && messages[sends].source != t_rank)
             sends++;
         bool more_sends = sends < n_messages, more_receives = received < n_receives;
-        if (next_collective < collectives && next_collective < 2 && (pick_own(4) == 0 || (!more_sends && !more_receives))) {
+        if (next_collective < collectives && (pick_own(4) == 0 || (!more_sends && !more_receives))) {
             for (int v = 0; v < 3; v++)
                 values[next_collective][v] = t_rank + v;
             T_OK(hetmpi_iallreduce(MPI_IN_PLACE, values[next_collective], 3, MPI_INT32_T, MPI_SUM, comm,
@@ -223,7 +224,8 @@ static void run(MPI_Comm comm, bool multiple)
         } else {
             struct message *m = receives[received].place;
             streamed[received] = on_stream && how == EXACT && !m->short_room;
-            start_receive(m, &receives[received], how, small_rooms && m->short_room && m->bytes, comm, streamed[received]);
+            start_receive(m, &receives[received], how, small_rooms && m->short_room && m->bytes, comm,
+                          streamed[received]);
             received++;
         }
         at++;

@@ -1,6 +1,6 @@
 /*
- * Messages that never come: with a timeout every way of waiting for one ends with HETMPI_ERR_TIMEOUT and says from or to
- * whom; an abort ends them too; buffers are the caller's again afterwards; other communicators work.
+ * Messages that never come: with a timeout every way of waiting for one ends with HETMPI_ERR_TIMEOUT and says from or
+ * to whom; an abort ends them too; buffers are the caller's again afterwards; other communicators work.
  */
 #include "common.h"
 
