@@ -246,7 +246,8 @@ static void choose_spin(struct comm *comm)
     /* A rank that is bound to one core knows nothing of the others' cores. */
     if (cores < (int)sysconf(_SC_NPROCESSORS_ONLN))
         cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    comm->crowded = comm->n_local > cores;
+    /* Simulated nodes stand on one machine. */
+    comm->crowded = (comm->cfg->sim_nodes[0] ? comm->size : comm->n_local) > cores;
     comm->spin = comm->cfg->spin >= 0 ? comm->cfg->spin : comm->crowded ? 20 : 4000;
 }
 
