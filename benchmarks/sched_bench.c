@@ -1,5 +1,5 @@
 /*
- * Cost of building schedules: time, memory and steps a rank, from 16 to 16384 ranks, in islands of 8 and in two islands.
+ * Cost of building schedules: time, memory and steps a rank, from 16 to 16384 ranks, in islands of 8 and in two.
  *     sched_bench [-n RANKS] [-r REPEATS]
  * Checks what can be checked without building the schedules of all ranks: dependencies, peers, the other ends of some
  * messages, and the bytes sent. The exit code says whether that was right.
@@ -102,15 +102,15 @@ static bool check(const struct topo *topo, const struct sched_call *call, const 
         bool found = other_end(topo, peer, p, topo->rank);
         sched_free(peer);
         if (!found) {
-            fprintf(stderr, "%s: rank %d, step %d: rank %d has no other end for it\n", coll_name(call->kind), topo->rank,
-                    i, p->peer);
+            fprintf(stderr, "%s: rank %d, step %d: rank %d has no other end for it\n", coll_name(call->kind),
+                    topo->rank, i, p->peer);
             return false;
         }
     }
     double share = fair_share(topo, call), tolerance = SCHED_ALIGN * (2.0 * messages + 2);
     if (sent > share + tolerance || sent < share - tolerance) {
-        fprintf(stderr, "%s: rank %d sends %.0f elements of a chunk of %d, not %.0f\n", coll_name(call->kind), topo->rank,
-                sent, L, share);
+        fprintf(stderr, "%s: rank %d sends %.0f elements of a chunk of %d, not %.0f\n", coll_name(call->kind),
+                topo->rank, sent, L, share);
         return false;
     }
     return true;
@@ -144,8 +144,8 @@ static bool measure(int ranks, int per_island, enum coll_kind kind, struct topo 
                 return false;
         }
     }
-    printf("%8d %8d %8d  %-20s %10.1f %10.1f %12zu %8d\n", ranks, topo->islands, per_island, coll_name(kind), best * 1e6,
-           sum / (SAMPLES * repeats) * 1e6, bytes, steps);
+    printf("%8d %8d %8d  %-20s %10.1f %10.1f %12zu %8d\n", ranks, topo->islands, per_island, coll_name(kind),
+           best * 1e6, sum / (SAMPLES * repeats) * 1e6, bytes, steps);
     return true;
 }
 
@@ -156,7 +156,8 @@ static bool measure_topology(int ranks, int per_island, int repeats)
     if (!facts)
         return false;
     for (int r = 0; r < ranks; r++)
-        facts[r] = (struct topo_rank){.island_key = (uint64_t)(r / per_island), .node_key = (uint64_t)(r / 8), .weight = 1};
+        facts[r] = (struct topo_rank){.island_key = (uint64_t)(r / per_island), .node_key = (uint64_t)(r / 8),
+                                      .weight = 1};
     double from = now();
     int code = topo_build(&topo, facts, ranks, 0);
     double took = now() - from;
@@ -184,7 +185,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    printf("# Schedules of one rank; microseconds: the best and the mean of %d builds on each of %d ranks\n", repeats, SAMPLES);
+    printf("# Schedules of one rank; microseconds: the best and the mean of %d builds on each of %d ranks\n", repeats,
+           SAMPLES);
     printf("# %6s %8s %8s  %-20s %10s %10s %12s %8s\n", "ranks", "islands", "of", "collective", "best", "mean", "bytes",
            "steps");
     for (int ranks = 16; ranks <= most; ranks *= 4) {

@@ -1,4 +1,4 @@
-/* What the builders of schedules share: steps, places, partial results, delivery, and the collecting end of reductions. */
+/* What the builders of schedules share: steps, places, partial results, delivery, the collecting end of reductions. */
 #include "algos/algos.h"
 
 #include <assert.h>
@@ -240,6 +240,13 @@ struct algo_place algo_partial(struct algo *a, struct algo_place input, uint8_t 
     return to;
 }
 
+/* The scratches of algo_collect: one for each other island. */
+static struct algo_place operand_of(const struct algo *a, int first_scratch, int island)
+{
+    return (struct algo_place){.buffer = BUF_SCRATCH,
+                               .scratch = (uint16_t)(first_scratch + island - (island > a->island))};
+}
+
 void algo_collect(struct algo *a, struct algo_place own, struct sched_range range, struct algo_place to,
                   struct algo_span before, struct algo_span *made)
 {
@@ -256,7 +263,7 @@ void algo_collect(struct algo *a, struct algo_place own, struct sched_range rang
         for (int j = 0; j < k; j++) {
             if (j == a->island || w.number[j] > 0)
                 continue;
-            struct algo_place theirs = {.buffer = BUF_SCRATCH, .scratch = (uint16_t)(first_scratch + j - (j > a->island))};
+            struct algo_place theirs = operand_of(a, first_scratch, j);
             algo_recv(a, theirs, algo_walk_message(a, &w, j), topo_member(a->topo, j, w.owner[j]), 0);
         }
     }
@@ -266,8 +273,7 @@ void algo_collect(struct algo *a, struct algo_place own, struct sched_range rang
         int step = algo_reduce(a, to, w.segment, true);
         for (int j = 0; j < k; j++) {
             begun += j != a->island && w.number[j] == 0;
-            struct algo_place theirs = {.buffer = BUF_SCRATCH, .scratch = (uint16_t)(first_scratch + j - (j > a->island))};
-            algo_operand(a, step, j == a->island ? own : theirs);
+            algo_operand(a, step, j == a->island ? own : operand_of(a, first_scratch, j));
         }
         algo_after(a, step, (struct algo_span){first_recv, begun});
         algo_after(a, step, before);

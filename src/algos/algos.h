@@ -75,7 +75,7 @@ void algo_deliver(struct algo *a, struct algo_place out, struct sched_range rang
                   struct algo_span two);
 /*
  * This island's partial result of the space, for `part` of it which this rank owns: by a local reduction; in an island
- * of one it is the input itself, or with `exact` a wide copy of it, so that all operands of an exchange have one format.
+ * of one it is the input itself, or with `exact` a wide copy, so that all operands of an exchange have one format.
  * *read: the steps that read the user's send buffer; none when the place is that buffer.
  */
 struct algo_place algo_partial(struct algo *a, struct algo_place input, uint8_t space, int space_island,

@@ -3,8 +3,8 @@
  * weight parts of that island, which then spreads what its ranks received.
  *
  * With in_place this rank's block stands in BUF_RECV already, and BUF_SEND is not used.
- * Wire bytes: an island of m ranks sends m N to each other island, which is what must arrive there; a rank sends its own
- * block, and receives in proportion to its weight. Steps: one message for each segment, and a spread an island.
+ * Wire bytes: an island of m ranks sends m N to each other island, which is what must arrive there; a rank sends its
+ * own block, and receives in proportion to its weight. Steps: one message for each segment, and a spread an island.
  */
 #include "algos/algos.h"
 

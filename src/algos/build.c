@@ -84,8 +84,8 @@ static int most_segments(const struct topo *t, int enough, int *most)
 }
 
 /* With more than two islands, messages of a pair are told apart by the segments inside it: allreduce takes two channels
- * for each, and a scratch for each and every other island; bcast takes one channel. The rest has one message a pair and at
- * most three scratches an island. */
+ * for each, and a scratch for each and every other island; bcast takes one channel. The rest has one message a pair and
+ * at most three scratches an island. */
 static int check_limits(const struct topo *t, enum coll_kind kind)
 {
     int most = 1, room = ALGO_CHANNELS;
@@ -101,9 +101,9 @@ static int check_limits(const struct topo *t, enum coll_kind kind)
     }
     if (most > room || t->islands > ALGO_SCRATCHES / 3 - 2)
         return err_set(HETMPI_ERR_UNSUPPORTED,
-                       "schedule: %s over %d islands whose parts cut each other into %d segments a rank: too many; join "
-                       "islands with the setting ISLANDS, or give their ranks equal weights", coll_name(kind), t->islands,
-                       most);
+                       "schedule: %s over %d islands whose parts cut each other into %d segments a rank: too many; "
+                       "join islands with the setting ISLANDS, or give their ranks equal weights", coll_name(kind),
+                       t->islands, most);
     return HETMPI_SUCCESS;
 }
 

@@ -6,8 +6,8 @@
  * BUF_SEND has all blocks, BUF_RECV is this rank's block. With in_place (MPI_IN_PLACE) both begin at the same address,
  * so that the result replaces the block of rank 0 in the input: it is written when that has been read by everybody who
  * needs it. BUF_RECV may also be this rank's own block of BUF_SEND, which nobody else reads.
- * Wire bytes: an island sends m N to an island of m ranks, in proportion to its ranks' weights; N (n - m) for n ranks in
- * all, which is least without a further reduction between the islands.
+ * Wire bytes: an island sends m N to an island of m ranks, in proportion to its ranks' weights; N (n - m) for n ranks
+ * in all, which is least without a further reduction between the islands.
  */
 #include "algos/algos.h"
 
@@ -38,7 +38,7 @@ void algo_reduce_scatter_block(struct algo *a)
         return;
     }
 
-    /* Every rank of this island goes through the islands in the same order, its own last: the others wait for a wire. */
+    /* All ranks of this island go through the islands in the same order, their own last: the others need a wire. */
     struct algo_place mine = {0};
     struct algo_span before = none;
     for (int i = 1; i <= k; i++) {

@@ -76,8 +76,6 @@ static int check_pair(const struct raw *raw, const void *send, size_t send_bytes
 {
     if (!send)
         return null_buffer(raw, "sendbuf");
-    if (!recv)
-        return null_buffer(raw, "recvbuf");
     if (send != allowed && overlap(send, send_bytes, recv, recv_bytes))
         return err_set(HETMPI_ERR_BUFFER, "%s: sendbuf (%p, %zu bytes) and recvbuf (%p, %zu bytes) overlap, and not as "
                        "in-place buffers may: use MPI_IN_PLACE or separate buffers", raw->function, send, send_bytes,
@@ -103,10 +101,12 @@ static int check_buffers(const struct comm *comm, const struct raw *raw, struct 
     if (raw->recv == MPI_IN_PLACE && (call->kind != COLL_REDUCE || comm->rank == call->root))
         return err_set(HETMPI_ERR_BUFFER, "%s: MPI_IN_PLACE stands where a buffer must stand: it is for sendbuf alone",
                        raw->function);
+    if (!raw->recv && (call->kind != COLL_REDUCE || comm->rank == call->root))
+        return null_buffer(raw, call->kind == COLL_BCAST ? "buffer" : "recvbuf");
     switch (call->kind) {
     case COLL_BCAST:
         call->send = call->recv;
-        return raw->recv ? HETMPI_SUCCESS : null_buffer(raw, "buffer");
+        return HETMPI_SUCCESS;
     case COLL_REDUCE:
         if (comm->rank != call->root) {
             call->recv = NULL;
@@ -120,15 +120,15 @@ static int check_buffers(const struct comm *comm, const struct raw *raw, struct 
     case COLL_ALLGATHER:
         call->in_place = in_place || raw->send == (const char *)raw->recv + mine;
         if (call->in_place)
-            call->send = raw->recv ? (const char *)raw->recv + mine : NULL;
+            call->send = (const char *)raw->recv + mine;
         return check_pair(raw, call->send, bytes, raw->recv, all, call->in_place ? call->send : NULL);
     default:
         if (in_place) {
             call->in_place = true;
             call->send = raw->recv;
-            return raw->recv ? HETMPI_SUCCESS : null_buffer(raw, "recvbuf");
+            return HETMPI_SUCCESS;
         }
-        return check_pair(raw, raw->send, all, raw->recv, bytes, (const char *)raw->recv - mine);
+        return check_pair(raw, raw->send, all, raw->recv, bytes, (const void *)((uintptr_t)raw->recv - mine));
     }
 }
 
@@ -275,8 +275,8 @@ int coll_start(struct hetmpi_request *request)
         return HETMPI_SUCCESS;
     }
     /* Large messages move while the application computes, where MPI allows a thread of ours. */
-    if (comm->cfg->progress == CFG_PROGRESS_THREAD || (engine_thread_allowed(comm) && !small_fits(comm, &op->call))) {
-        int code = engine_want_thread(comm);
+    if (comm->cfg->progress == CFG_PROGRESS_THREAD || !small_fits(comm, &op->call)) {
+        int code = engine_thread_allowed(comm) ? engine_want_thread(comm) : HETMPI_SUCCESS;
         if (code)
             return code;
     }

@@ -1,4 +1,4 @@
-/* Schedules as data: where ranges of a chunk stand, in the virtual vector and in memory, and the order of local steps. */
+/* Schedules as data: where a chunk's ranges stand, in the virtual vector and in memory, the order of local steps. */
 #include "core/sched.h"
 
 #include <stdlib.h>

@@ -68,8 +68,9 @@ struct sched_scratch {
 };
 
 /*
- * A step is done on a rank when its result is complete there and nobody will read its `in` any more: the other ranks of
- * the island neither. Steps of one chunk whose order matters have dependencies; steps of different chunks share nothing.
+ * A step is done on a rank when its result is complete there and nobody will read its `in` any more: the other ranks
+ * of the island neither. Steps of one chunk whose order matters have dependencies; steps of different chunks share
+ * nothing.
  * User buffers:
  *   bcast                  BUF_RECV is the buffer, on the root too; BUF_SEND is not used
  *   allgather, in_place    this rank's block is read from BUF_RECV; BUF_SEND is not used
@@ -117,9 +118,9 @@ struct sched_step {
 /*
  * One rank's schedule. Local steps are issued in one order on all ranks of an island, as every provider (and NCCL)
  * needs: at time t = 0, 1, 2, ... first the lag-0 steps of chunk t, by index, then the lag-1 steps of chunk t - D,
- * where D (the delay) is half the number W of chunks in flight. So reductions of later chunks run while an earlier chunk
- * is on the wire. D < W, or else chunk t waits for a place in the window that only the lag-1 steps of chunk t - W, which
- * come later in the order, can free: W = 1 has D = 0. The order is walked by sched_cursor_next.
+ * where D (the delay) is half the number W of chunks in flight. So reductions of later chunks run while an earlier
+ * chunk is on the wire. D < W, or else chunk t waits for a place in the window that only the lag-1 steps of chunk
+ * t - W, which come later in the order, can free: W = 1 has D = 0. The order is walked by sched_cursor_next.
  */
 struct sched {
     enum coll_kind kind;
@@ -135,7 +136,8 @@ struct sched_call {
     enum coll_kind kind;
     int root;              /* communicator rank; reduce, bcast */
     bool exact;            /* partial results between islands are wide */
-    bool in_place;         /* allgather: this rank's block is already in place; reduce_scatter_block: input is in recvbuf */
+    bool in_place;         /* allgather: this rank's block is already in place; reduce_scatter_block: the input is in
+                            * recvbuf */
     bool stage_send;       /* the send buffer is host memory on a rank with a device: copy it to scratch first */
     bool stage_recv;       /* likewise the receive buffer: results go to scratch, then are copied */
 };

@@ -17,8 +17,8 @@ static int keyed_compare(const void *pa, const void *pb)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* Groups ranks of equal keys and numbers the groups by their lowest rank. `order` is sorted here; `number` is scratch of
- * as many entries. Returns how many groups there are. */
+/* Groups ranks of equal keys and numbers the groups by their lowest rank. `order` is sorted here; `number` is scratch
+ * of as many entries. Returns how many groups there are. */
 static int group(struct keyed *order, int *number, int ranks, int *group_of)
 {
     qsort(order, (size_t)ranks, sizeof(*order), keyed_compare);

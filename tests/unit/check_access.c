@@ -18,8 +18,8 @@ static bool ref_wide(const struct sched *s, const struct sched_ref *ref)
     return ref->buffer == BUF_SCRATCH && s->scratch[ref->scratch].wide;
 }
 
-/* Are the elements in the buffer: in a scratch's range, or by the layout of a user's buffer? A buffer that must be staged
- * is there for copies alone. */
+/* Are the elements in the buffer: in a scratch's range, or by the layout of a user's buffer? A buffer that must be
+ * staged is there for copies alone. */
 static bool buffer_fits(const struct check *k, int rank, const struct sched_step *step, const struct sched_ref *ref,
                         struct extent e, size_t chunk)
 {
@@ -56,8 +56,8 @@ static void add_use(struct check *k, int rank, int step, const struct sched_ref 
         return;
     const struct value *lo = ref->buffer == BUF_SEND ? m->send : m->recv, *hi = lo;
     if (!buffer_fits(k, rank, &m->sched->steps[step], ref, e, chunk)) {
-        check_fail(k, "rank %d: step %d uses elements that the buffer does not have, or a buffer that must be staged", rank,
-                   step);
+        check_fail(k, "rank %d: step %d uses elements that the buffer does not have, or a buffer that must be staged",
+                   rank, step);
         return;
     }
     if (ref->buffer != BUF_SCRATCH) {
@@ -164,7 +164,8 @@ static void check_step(struct check *k, int rank, int i, int variant)
         for (int j = 0; j < p->n_in; j++) {
             const struct sched_ref *ref = &s->refs[p->first_in + j];
             struct extent e = m->uses[variant][use_ref(s, p->first_in + j)];
-            if (e.length != out.length || (out.length && e.first != out.first) || ref->range.space != p->out.range.space)
+            if (e.length != out.length || (out.length && e.first != out.first) ||
+                ref->range.space != p->out.range.space)
                 check_fail(k, "rank %d: step %d: operand %d has another range", rank, i, j);
             if (ref_wide(s, ref) != ref_wide(s, &s->refs[p->first_in]))
                 check_fail(k, "rank %d: step %d: operand %d has another format", rank, i, j);

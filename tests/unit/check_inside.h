@@ -36,6 +36,7 @@ struct machine {
     struct value *slots;
     size_t slot_elements;
     struct partner *partner;            /* [step] of sends and receives */
+    int *follow_first, *follow;         /* follow[follow_first[s] .. follow_first[s+1]): steps that wait for step s */
 
     /* Of a run. A slot is a place in the window: chunk % window. */
     size_t started, completed;          /* chunks */

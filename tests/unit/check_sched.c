@@ -1,4 +1,4 @@
-/* Symbolic checker of schedules: the memory of all ranks, what should be in it at the end, and the order of the checks. */
+/* Symbolic checker of schedules: the memory of all ranks, what should be in it at the end, the order of the checks. */
 #include "check_inside.h"
 
 #include <stdarg.h>
@@ -120,13 +120,6 @@ struct sched_view check_view(const struct check *k, int rank, const struct sched
     return view;
 }
 
-/* Input elements are numbered as they stand in the rank's buffer. */
-static void fill(const struct check *k, int rank, struct value *at, size_t elements)
-{
-    for (size_t e = 0; e < elements; e++)
-        at[e] = check_leaf(k, rank, e);
-}
-
 static struct value *allocate(struct machine *m, int which, size_t elements)
 {
     m->elements[which] = elements;
@@ -145,7 +138,6 @@ static void make_buffers(struct check *k, int rank)
     case COLL_REDUCE:
         send = LAYOUT_VECTOR;
         m->send = allocate(m, 0, n);
-        fill(k, rank, m->send, n);
         if (call->kind == COLL_REDUCE && rank != call->root)
             break;
         recv = LAYOUT_VECTOR;
@@ -154,25 +146,19 @@ static void make_buffers(struct check *k, int rank)
     case COLL_BCAST:
         recv = LAYOUT_VECTOR;
         m->recv = allocate(m, 1, n);
-        if (rank == call->root)
-            fill(k, rank, m->recv, n);
         break;
     case COLL_ALLGATHER:
         recv = LAYOUT_BLOCKS;
         m->recv = allocate(m, 1, all);
-        if (call->in_place) {
-            fill(k, rank, m->recv + (size_t)rank * n, n);
-        } else {
+        if (!call->in_place) {
             send = LAYOUT_BLOCK;
             m->send = allocate(m, 0, n);
-            fill(k, rank, m->send, n);
         }
         break;
     case COLL_REDUCE_SCATTER_BLOCK:
         send = LAYOUT_BLOCKS;
         recv = LAYOUT_BLOCK;
         m->send = allocate(m, 0, all);
-        fill(k, rank, m->send, all);
         m->recv = call->in_place ? m->send : k->c->same ? m->send + (size_t)rank * n : allocate(m, 1, n);
         break;
     default:
@@ -181,6 +167,23 @@ static void make_buffers(struct check *k, int rank)
     }
     if (m->sched->kind != call->kind || m->sched->send_layout != send || m->sched->recv_layout != recv)
         check_fail(k, "rank %d: wrong kind or layouts %d, %d", rank, m->sched->send_layout, m->sched->recv_layout);
+}
+
+/* What the ranks contribute. Elements are numbered as they stand in the rank's input. */
+static void fill_buffers(struct check *k)
+{
+    const struct sched_call *call = &k->c->call;
+    for (int r = 0; r < k->topo->ranks; r++) {
+        struct machine *m = &k->machines[r];
+        struct value *input = m->send;
+        size_t elements = m->elements[0];
+        if (call->kind == COLL_BCAST || (call->kind == COLL_ALLGATHER && call->in_place)) {
+            input = call->kind == COLL_BCAST ? m->recv : m->recv + (size_t)r * k->c->count;
+            elements = call->kind == COLL_BCAST && r != call->root ? 0 : k->c->count;
+        }
+        for (size_t e = 0; e < elements; e++)
+            input[e] = check_leaf(k, r, e);
+    }
 }
 
 /* The reduction of element `e` by the rule: islands in order, in each of them ranks in order. */
@@ -343,7 +346,8 @@ bool check_schedules(const struct topo *topo, const struct check_case *c, struct
 {
     take_back();
     why[0] = '\0';
-    struct check k = {.topo = topo, .c = c, .chunks = sched_chunks(c->count, c->chunk), .window = c->window, .why = why};
+    struct check k = {.topo = topo, .c = c, .window = c->window, .why = why};
+    k.chunks = sched_chunks(c->count, c->chunk);
     k.L[1] = k.chunks ? c->count - (k.chunks - 1) * c->chunk : 0;
     k.L[0] = k.chunks > 1 ? c->chunk : k.L[1];
     k.machines = check_take((size_t)topo->ranks * sizeof(*k.machines));
@@ -357,8 +361,8 @@ bool check_schedules(const struct topo *topo, const struct check_case *c, struct
         if (!k.failed)
             make_buffers(&k, r);
     }
-    void (*const stages[])(struct check *) = {check_messages, check_static, check_wire_bytes, check_execute,
-                                              check_results};
+    void (*const stages[])(struct check *) = {check_messages, check_static, check_wire_bytes, fill_buffers,
+                                              check_execute, check_results};
     for (size_t i = 0; i < sizeof(stages) / sizeof(*stages) && !k.failed; i++)
         stages[i](&k);
     return !k.failed;

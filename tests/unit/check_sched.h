@@ -1,6 +1,6 @@
 /*
- * Symbolic checker of schedules: runs the schedules of all ranks of a topology at once, on sets of contributions instead
- * of numbers, and says what is wrong with them.
+ * Symbolic checker of schedules: runs the schedules of all ranks of a topology at once, on sets of contributions
+ * instead of numbers, and says what is wrong with them.
  *
  * Found without running: dependencies that are missing (two steps touch the same memory, one writes, and nothing orders
  * them; buffers in place and scratch included), ranges outside buffers, messages without a partner or with an ambiguous

@@ -1,6 +1,6 @@
 /*
- * All collectives over all small topologies, and many random ones, through the symbolic checker. Two processes share the
- * cases; every case follows from its number and HETMPI_TEST_SEED (printed), and HETMPI_TEST_CASE runs one alone.
+ * All collectives over all small topologies, and many random ones, through the symbolic checker. Two processes share
+ * the cases; every case follows from its number and HETMPI_TEST_SEED (printed), and HETMPI_TEST_CASE runs one alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -221,8 +221,8 @@ static bool run_case(uint64_t seed, int part, uint64_t number)
     }
     if (!good) {
         const struct check_case *c = &job.c;
-        fprintf(stderr, "HETMPI_TEST_SEED=%llu HETMPI_TEST_CASE=%d:%llu %s of %zu in chunks of %zu, window %d, order %d, root %d%s%s%s"
-                "%s over %d islands (", (unsigned long long)seed, part, (unsigned long long)number,
+        fprintf(stderr, "HETMPI_TEST_SEED=%llu HETMPI_TEST_CASE=%d:%llu %s of %zu in chunks of %zu, window %d, order "
+                "%d, root %d%s%s%s%s over %d islands (", (unsigned long long)seed, part, (unsigned long long)number,
                 coll_name(c->call.kind), c->count, c->chunk, c->window, (int)c->order, c->call.root,
                 c->call.exact ? ", exact" : "", c->call.in_place ? ", in place" : "", c->same ? ", same buffer" : "",
                 c->staged ? ", staged" : "", topo.islands);

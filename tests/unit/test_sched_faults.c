@@ -29,7 +29,7 @@ enum { STRIDE = 13 };
 enum { STRIDE = 1 };
 #endif
 
-enum { MAX_RANKS = 8, L = 240, CHUNKS = 3 };
+enum { MAX_RANKS = 8, L = 64, CHUNKS = 3 };
 
 /* A broken copy of one rank's schedule. */
 struct broken {
@@ -304,7 +304,8 @@ static bool wrong_out_buffer(struct broken *b, int way)
 static bool wrong_operand_buffer(struct broken *b, int way)
 {
     struct sched_step *s = &b->s->steps[b->step];
-    return s->kind == STEP_REDUCE && way / 3 < s->n_in && wrong_buffer_of(b, &b->s->refs[s->first_in + way / 3], way % 3);
+    return s->kind == STEP_REDUCE && way / 3 < s->n_in &&
+           wrong_buffer_of(b, &b->s->refs[s->first_in + way / 3], way % 3);
 }
 
 static bool wrong_scratch(struct broken *b, int way)
@@ -363,7 +364,8 @@ static const struct fault {
 enum { FAULTS = sizeof(faults) / sizeof(*faults) };
 static long made[FAULTS];
 
-static const char *const topologies[] = {"0", "00", "000", "01", "0101", "0001", "012", "0012", "010212", "0011222", "0123"};
+static const char *const topologies[] = {"0", "00", "000", "01", "0101", "0001", "012", "0012", "010212", "0011222",
+                                         "0123"};
 enum { TOPOLOGIES = sizeof(topologies) / sizeof(*topologies) };
 
 static void build_topology(struct topo *topo, const char *islands)
@@ -414,8 +416,8 @@ static int break_all(const struct topo *topo, struct check_case *c, struct sched
                         made[f]++;
                         scheds[rank] = b.s;
                         if (!found(topo, c, scheds, why) && missed++ < 5)
-                            print_error("not found: %s %s%s%s over %d islands of %d ranks, rank %d, step %d (kind %d): %s, "
-                                        "way %d\n", coll_name(c->call.kind), c->call.exact ? "exact" : "",
+                            print_error("not found: %s %s%s%s over %d islands of %d ranks, rank %d, step %d (kind %d): "
+                                        "%s, way %d\n", coll_name(c->call.kind), c->call.exact ? "exact" : "",
                                         c->call.in_place ? "in place" : "", c->staged ? "staged" : "", topo->islands,
                                         topo->ranks, rank, step, good->steps[step % good->n_steps].kind, faults[f].name,
                                         way);

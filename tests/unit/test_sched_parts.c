@@ -67,7 +67,8 @@ static long double fraction(const struct topo *t, struct sched_cut c)
     int size = topo_island_size(t, c.island);
     if (c.how == CUT_BLOCK)
         return (long double)c.position / size;
-    return (long double)topo_weight_before(t, c.island, c.position) / (long double)topo_weight_before(t, c.island, size);
+    long double before = (long double)topo_weight_before(t, c.island, c.position);
+    return before / (long double)topo_weight_before(t, c.island, size);
 }
 
 /* Cuts of any islands and kinds stand in the order of their fractions, less than SCHED_ALIGN below the exact place. */
