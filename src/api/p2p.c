@@ -157,8 +157,8 @@ int msg_start(struct hetmpi_request *request)
     if (to_nobody(op))
         return HETMPI_SUCCESS;
     /* Large messages move while the application computes, where MPI allows a thread of ours. */
-    if (comm->cfg->progress == CFG_PROGRESS_THREAD ||
-        (op->message.room > comm->cfg->eager && engine_p2p_thread_allowed(comm))) {
+    if ((comm->cfg->progress == CFG_PROGRESS_THREAD || op->message.room > comm->cfg->eager) &&
+        engine_p2p_thread_allowed(comm)) {
         code = engine_want_p2p_thread(comm);
         if (code)
             return code;

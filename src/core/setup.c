@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/comm.h"
@@ -389,6 +390,7 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
 static int gather_facts(const struct comm *comm, const struct comm_facts *mine, struct comm_facts *facts)
 {
     MPI_Request request;
+    unsigned idle = 0;
     int done = 0, code;
 
     code = MPI_Iallgather(mine, sizeof(*mine), MPI_BYTE, facts, sizeof(*facts), MPI_BYTE, comm->user, &request);
@@ -396,8 +398,12 @@ static int gather_facts(const struct comm *comm, const struct comm_facts *mine, 
         code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS || done)
             break;
-        if (!engine_progress())
+        if (engine_progress())
+            idle = 0;
+        else if (++idle < 1000)
             sched_yield();
+        else   /* a yield may give the core to nobody */
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
     if (code != MPI_SUCCESS)
         return err_set(HETMPI_ERR_MPI, "MPI_Iallgather failed while a communicator of %d ranks was set up", comm->size);
