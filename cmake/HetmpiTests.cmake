@@ -10,8 +10,9 @@ if(HETMPI_SANITIZE MATCHES "address")
          UBSAN_OPTIONS=print_stacktrace=1)
 endif()
 if(HETMPI_SANITIZE MATCHES "thread")
-    # Open MPI's other transports have lock-order reports of their own.
-    list(APPEND test_environment TSAN_OPTIONS=second_deadlock_stack=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader)
+    # Open MPI's other transports have lock-order reports of their own. What MPI copies in one thread and shows another as
+    # complete is ordered by atomics that the sanitizer does not see: only hetmpi's own code and the tests' are watched.
+    list(APPEND test_environment TSAN_OPTIONS=second_deadlock_stack=1:ignore_noninstrumented_modules=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader)
 endif()
 if(HETMPI_SANITIZE)
     # UCX (under MPICH) hooks the memory calls that the sanitizers hook too, and crashes.
