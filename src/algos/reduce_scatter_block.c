@@ -1,5 +1,5 @@
 /*
- * Reduce-scatter of equal blocks. For each island, the local ranks reduce the blocks of that island's ranks: their own
+ * Reduce-scatter, of equal blocks and of blocks of different lengths, in the same steps. For each island, the local ranks reduce the blocks of that island's ranks: their own
  * ones to the blocks' owners, the others' by weight, from where they go to the blocks' owners over the wire. Those
  * reduce one operand of each island, in island order.
  *

@@ -15,6 +15,7 @@
 #include "wire/wire.h"
 
 #define CHUNK_MIN (32u << 10)
+#define PIECE_MIN (32u << 10)   /* of a block, between pairs */
 #define WINDOW_DEFAULT 8
 #define WINDOW_MAX 64
 #define CACHE_ENTRIES 32
@@ -65,6 +66,8 @@ struct exec {
     size_t scratch_room, scratch_slot;
     size_t *scratch_at;              /* [n_scratch + 1] offset in a slot's copy; the last: groups of large reductions */
     size_t scratch_at_room;
+    char *aside;                     /* the result of a reduce_scatter in place, until all inputs have been read; or NULL */
+    mem_event_t *aside_event;
     mem_stream_t *reduce_stream, *copy_stream;
     mem_event_t **events;            /* idle ones */
     int n_events, events_room;
@@ -112,7 +115,7 @@ static int largest_island(const struct topo *topo)
 /* Bytes that a local step may move for each element of a chunk: a whole virtual vector. */
 static size_t space_element(const struct comm *comm, const struct call *call)
 {
-    bool blocks = call->kind == COLL_ALLGATHER || call->kind == COLL_REDUCE_SCATTER_BLOCK;
+    bool blocks = coll_traits(call->kind) & COLL_BLOCKS;
 
     return red_size(call->type) * (blocks ? (size_t)largest_island(&comm->topo) : 1);
 }
@@ -125,17 +128,34 @@ static size_t slot_bytes(const struct comm *comm)
     return comm->chunk_max > least ? comm->chunk_max : least;
 }
 
+/* Elements of a block that go in one message between a pair: from what all ranks know, for none knows all counts. */
+static size_t choose_piece(const struct comm *comm, const struct call *call)
+{
+    size_t bytes = comm->chunk_max / (size_t)comm->size;
+
+    if (bytes < PIECE_MIN && !comm->cfg->chunk)
+        bytes = PIECE_MIN;
+    bytes /= red_size(call->type);
+    return bytes ? bytes : 1;
+}
+
 /* Elements of a chunk: the same on all ranks. Large enough to be worth a step, small enough that filling and draining
  * the pipeline is a small part of the whole. */
 static size_t choose_chunk(const struct comm *comm, const struct call *call)
 {
     size_t each = space_element(comm, call), total = call->count * each, bytes, elements;
+    unsigned traits = coll_traits(call->kind);
 
+    if (traits & COLL_PAIRS && !(traits & COLL_CHAIN)) {
+        elements = choose_piece(comm, call);
+        return elements < call->count ? elements : call->count;
+    }
     if (comm->cfg->chunk) {
         bytes = comm->cfg->chunk;
     } else {
-        bytes = comm->topo.islands == 1 ? comm->chunk_max / 2 : total / 64;
-        if (bytes > total / 4 && comm->topo.islands == 1)
+        bool local = comm->topo.islands == 1 && !(traits & COLL_CHAIN);
+        bytes = local ? comm->chunk_max / 2 : total / 64;
+        if (bytes > total / 4 && local)
             bytes = total / 4;
         if (bytes < CHUNK_MIN)
             bytes = CHUNK_MIN;
@@ -166,6 +186,33 @@ static size_t chunk_length(const struct exec *exec, size_t chunk)
     return left < exec->chunk ? left : exec->chunk;
 }
 
+/* A chunk as ranges of a buffer see it. */
+static struct sched_chunk chunk_for(const struct exec *exec, uint8_t buffer, size_t chunk)
+{
+    return (struct sched_chunk){.first = chunk * exec->chunk, .length = chunk_length(exec, chunk),
+                                .counts = exec->call.counts[buffer == BUF_SEND ? SIDE_SEND : SIDE_RECV]};
+}
+
+static void range_of(const struct comm *comm, const struct exec *exec, const struct sched_ref *ref, size_t chunk,
+                     size_t *first, size_t *length)
+{
+    struct sched_chunk c = chunk_for(exec, ref->buffer, chunk);
+
+    sched_range_at(&comm->topo, &ref->range, &c, first, length);
+}
+
+/* Most elements that a scratch range has in any chunk. Blocks that end in a chunk can move its cuts by less than an
+ * alignment, so that a later chunk may have a little more than the first. */
+static size_t most_of(const struct comm *comm, const struct exec *exec, const struct sched_range *range)
+{
+    struct sched_chunk begin = chunk_for(exec, BUF_SCRATCH, 0), end = chunk_for(exec, BUF_SCRATCH, exec->chunks - 1);
+    size_t first, length, last;
+
+    sched_range_at(&comm->topo, range, &begin, &first, &length);
+    sched_range_at(&comm->topo, range, &end, &first, &last);
+    return (length > last ? length : last) + (begin.counts ? 2 * SCHED_ALIGN : 0);
+}
+
 static size_t ref_element(const struct exec *exec, const struct sched_ref *ref)
 {
     if (ref->buffer == BUF_SCRATCH && exec->sched->scratch[ref->scratch].wide)
@@ -185,11 +232,12 @@ static void *grow(void *memory, size_t *room, size_t need, size_t each)
     return larger;
 }
 
-/* Places of the scratch ranges in a slot, for the longest chunk and for the last. */
+/* Places of the scratch ranges in a slot. */
 static int lay_out_scratch(struct comm *comm, struct exec *exec)
 {
     const struct sched *sched = exec->sched;
-    size_t at = 0, first, length, last, need, groups = 0, *places;
+    bool aside = exec->call.kind == COLL_REDUCE_SCATTER && exec->call.in_place;
+    size_t at = 0, need, groups = 0, *places;
 
     places = grow(exec->scratch_at, &exec->scratch_at_room, (size_t)sched->n_scratch + 1, sizeof(*places));
     if (!places)
@@ -197,24 +245,23 @@ static int lay_out_scratch(struct comm *comm, struct exec *exec)
     exec->scratch_at = places;
     for (int s = 0; s < sched->n_scratch; s++) {
         size_t each = sched->scratch[s].wide ? red_wide_size(exec->call.type) : exec->element;
-        sched_range_at(&comm->topo, &sched->scratch[s].range, exec->chunk, &first, &length);
-        sched_range_at(&comm->topo, &sched->scratch[s].range, chunk_length(exec, exec->chunks - 1), &first, &last);
         places[s] = at;
-        at += ((length > last ? length : last) * each + 255) / 256 * 256;
+        at += (most_of(comm, exec, &sched->scratch[s].range) * each + 255) / 256 * 256;
     }
     places[sched->n_scratch] = at;
     for (int i = 0; i < sched->n_steps; i++) {
         const struct sched_step *step = &sched->steps[i];
         if (step->kind != STEP_REDUCE || step->n_in <= RED_MAX_INPUTS)
             continue;
-        sched_range_at(&comm->topo, &step->out.range, exec->chunk, &first, &length);
-        sched_range_at(&comm->topo, &step->out.range, chunk_length(exec, exec->chunks - 1), &first, &last);
-        need = (size_t)((step->n_in + RED_MAX_INPUTS - 1) / RED_MAX_INPUTS) * (length > last ? length : last) *
-               red_wide_size(exec->call.type);
+        need = (size_t)((step->n_in + RED_MAX_INPUTS - 1) / RED_MAX_INPUTS) *
+               most_of(comm, exec, &step->out.range) * red_wide_size(exec->call.type);
         groups = need > groups ? need : groups;
     }
     exec->scratch_slot = at + (groups + 255) / 256 * 256;
     need = exec->scratch_slot * (size_t)exec->window;
+    at = need;
+    if (aside)
+        need += exec->call.counts[SIDE_RECV][comm->rank] * exec->element;
     if (need > exec->scratch_room) {
         void *memory;
         int code = mem_alloc(need, &memory);
@@ -225,6 +272,7 @@ static int lay_out_scratch(struct comm *comm, struct exec *exec)
         exec->scratch = memory;
         exec->scratch_room = need;
     }
+    exec->aside = aside ? exec->scratch + at : NULL;
     return HETMPI_SUCCESS;
 }
 
@@ -271,12 +319,13 @@ int exec_begin(struct comm *comm, const struct call *call, uint64_t number)
     memset(&key, 0, sizeof(key));   /* padding too: keys are compared as bytes */
     key.kind = call->kind;
     key.root = call->root;
-    key.exact = comm->cfg->wire_precision == CFG_PRECISION_EXACT && red_wide_size(call->type) != red_size(call->type);
-    key.in_place = call->in_place;
+    key.exact = red_wide_size(call->type) != red_size(call->type) &&
+                (comm->cfg->wire_precision == CFG_PRECISION_EXACT || coll_traits(call->kind) & COLL_CHAIN);
+    key.in_place = call->in_place && call->kind != COLL_REDUCE_SCATTER;
     key.stage_send = needs_staging(call->send);
-    key.stage_recv = needs_staging(call->recv);
+    key.stage_recv = needs_staging(call->recv) && key.in_place == call->in_place;
     code = find_sched(comm, &key, &exec->sched);
-    if (!code)
+    if (!code && !(coll_traits(call->kind) & COLL_PAIRS))
         code = open_island(comm);
     if (code)
         return code;
@@ -340,22 +389,26 @@ static struct sched_view view_of(const struct comm *comm, const struct exec *exe
     struct sched_view view = {.element = ref_element(exec, ref), .chunk_first = chunk * exec->chunk,
                               .L = chunk_length(exec, chunk), .count = exec->call.count};
     size_t length;
+    int side = ref->buffer == BUF_SEND ? SIDE_SEND : SIDE_RECV;
 
     if (ref->range.space == SPACE_BLOCKS)
         view.ranks = topo->members + topo->island_first[ref->range.island];
+    view.counts = exec->call.counts[side];
+    view.displs = exec->call.displs[side];
     switch (ref->buffer) {
     case BUF_SEND:
         view.base = (char *)(uintptr_t)exec->call.send;
         view.layout = exec->sched->send_layout;
         break;
     case BUF_RECV:
-        view.base = exec->call.recv;
+        view.base = exec->aside ? exec->aside : exec->call.recv;
         view.layout = exec->sched->recv_layout;
         break;
     default:
         view.base = exec->scratch + exec->scratch_slot * (chunk % (size_t)exec->window) + exec->scratch_at[ref->scratch];
         view.layout = LAYOUT_NONE;
-        sched_range_at(topo, &exec->sched->scratch[ref->scratch].range, view.L, &view.first, &length);
+        struct sched_chunk c = chunk_for(exec, BUF_SCRATCH, chunk);
+        sched_range_at(topo, &exec->sched->scratch[ref->scratch].range, &c, &view.first, &length);
     }
     return view;
 }
@@ -426,7 +479,7 @@ static int reduce_run(struct exec *exec, size_t chunk, const struct red_call *ca
 
 static int start_reduce(struct comm *comm, struct exec *exec, const struct sched_step *step, size_t chunk)
 {
-    size_t L = chunk_length(exec, chunk), first, length, at, run;
+    size_t first, length, at, run;
     const void *few[RED_MAX_INPUTS], **srcs = few;
     struct sched_view in, out = view_of(comm, exec, &step->out, chunk);
     const struct sched_ref *refs = exec->sched->refs + step->first_in;
@@ -441,14 +494,14 @@ static int start_reduce(struct comm *comm, struct exec *exec, const struct sched
         if (!srcs)
             return err_set(HETMPI_ERR_MEMORY, "no memory for a reduction of %d inputs", step->n_in);
     }
-    sched_range_at(&comm->topo, &step->out.range, L, &first, &length);
+    range_of(comm, exec, &step->out, chunk, &first, &length);
     for (at = 0; at < length && !code; at += run) {
         run = sched_view_run(&out, first + at, length - at, &call.dst);
         for (int i = 0; i < step->n_in; i++) {
             size_t begin, all, here;
             void *address;
             in = view_of(comm, exec, &refs[i], chunk);
-            sched_range_at(&comm->topo, &refs[i].range, L, &begin, &all);
+            range_of(comm, exec, &refs[i], chunk, &begin, &all);
             here = sched_view_run(&in, begin + at, run, &address);
             srcs[i] = address;
             run = here < run ? here : run;
@@ -464,13 +517,13 @@ static int start_reduce(struct comm *comm, struct exec *exec, const struct sched
 
 static int start_copy(struct comm *comm, struct exec *exec, const struct sched_step *step, size_t chunk)
 {
-    size_t L = chunk_length(exec, chunk), from, to, length, run, at;
+    size_t from, to, length, run, at;
     struct sched_view in = view_of(comm, exec, &step->in, chunk), out = view_of(comm, exec, &step->out, chunk);
     void *src, *dst;
     int code = want_stream(&exec->copy_stream);
 
-    sched_range_at(&comm->topo, &step->in.range, L, &from, &length);
-    sched_range_at(&comm->topo, &step->out.range, L, &to, &length);
+    range_of(comm, exec, &step->in, chunk, &from, &length);
+    range_of(comm, exec, &step->out, chunk, &to, &length);
     for (at = 0; at < length && !code; at += run) {
         run = sched_view_run(&in, from + at, length - at, &src);
         run = sched_view_run(&out, to + at, run, &dst);
@@ -506,7 +559,7 @@ static int start_message(struct comm *comm, struct exec *exec, const struct sche
     int code;
 
     memset(xfer, 0, sizeof(*xfer));
-    sched_range_at(&comm->topo, &ref->range, chunk_length(exec, chunk), &xfer->first, &xfer->length);
+    range_of(comm, exec, ref, chunk, &xfer->first, &xfer->length);
     if (!xfer->length) {
         run->state = RUN_DONE;
         return HETMPI_SUCCESS;
@@ -535,7 +588,7 @@ static int start_local(struct comm *comm, struct exec *exec, const struct sched_
     memset(op, 0, sizeof(*op));
     op->number = comm->local_ops;
     op->step = step;
-    op->L = chunk_length(exec, chunk);
+    op->chunk = chunk_for(exec, BUF_RECV, chunk);
     op->in = view_of(comm, exec, &step->in, chunk);
     op->out = view_of(comm, exec, &step->out, chunk);
     op->type = exec->call.type;
@@ -675,6 +728,30 @@ static void publish_status(struct comm *comm, const struct exec *exec)
     atomic_store_explicit(&status->waits_for, peer, memory_order_relaxed);
 }
 
+/* All chunks are done: the result that was made aside goes where the input was. */
+static int put_result(struct comm *comm, struct exec *exec, bool *done)
+{
+    size_t bytes = exec->call.counts[SIDE_RECV][comm->rank] * exec->element;
+    int code;
+
+    if (exec->aside_event) {
+        code = mem_event_query(exec->aside_event, done);
+        if (*done || code) {
+            give_event(exec, exec->aside_event);
+            exec->aside_event = NULL;
+        }
+        return code;
+    }
+    *done = !bytes || !mem_has_device();
+    code = want_stream(&exec->copy_stream);
+    if (!code && bytes)
+        code = mem_copy_async(exec->call.recv, exec->aside, bytes, exec->copy_stream);
+    if (code || *done)
+        return code;
+    code = take_event(exec, &exec->aside_event);
+    return code ? code : mem_event_record(exec->aside_event, exec->copy_stream);
+}
+
 int exec_poll(struct comm *comm, bool *moved, bool *done)
 {
     struct exec *exec = comm->exec;
@@ -695,7 +772,7 @@ int exec_poll(struct comm *comm, bool *moved, bool *done)
     if (exec->first != first || !*moved)
         publish_status(comm, exec);
     *done = exec->first == exec->chunks;
-    return HETMPI_SUCCESS;
+    return *done && exec->aside ? put_result(comm, exec, done) : HETMPI_SUCCESS;
 }
 
 void exec_describe(const struct comm *comm, char *text, size_t bytes)
@@ -738,6 +815,8 @@ void exec_release(struct comm *comm)
         mem_stream_destroy(exec->copy_stream);
     for (int i = 0; i < exec->n_events; i++)
         mem_event_destroy(exec->events[i]);
+    if (exec->aside_event)
+        mem_event_destroy(exec->aside_event);
     if (exec->scratch)
         mem_free(exec->scratch);
     free(exec->events);

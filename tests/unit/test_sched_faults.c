@@ -62,7 +62,7 @@ static struct sched *clone(const struct sched *s)
 static size_t length_of(const struct broken *b, const struct sched_range *r, size_t *first)
 {
     size_t length;
-    sched_range_at(b->topo, r, L, first, &length);
+    sched_range_at(b->topo, r, &(struct sched_chunk){.length = L}, first, &length);
     return length;
 }
 

@@ -82,7 +82,8 @@ static void cuts_in_order(void **state)
         size_t L = round % 2 ? 1 + draw(100) : 1 + draw(20000);
         uint8_t space = round % 4 < 2 ? SPACE_VECTOR : SPACE_BLOCKS;
         int home = (int)draw((uint64_t)t.islands);
-        size_t length = sched_space_length(&t, space, home, L);
+        struct sched_chunk chunk = {.length = L};
+        size_t length = sched_space_length(&t, space, home, &chunk);
         assert_true(length == (space == SPACE_BLOCKS ? (size_t)topo_island_size(&t, home) * L : L));
         struct sched_cut cuts[2];
         size_t at[2];
@@ -90,7 +91,7 @@ static void cuts_in_order(void **state)
             cuts[i].how = space == SPACE_BLOCKS && draw(2) ? CUT_BLOCK : CUT_WEIGHT;
             cuts[i].island = cuts[i].how == CUT_BLOCK ? home : (int)draw((uint64_t)t.islands);
             cuts[i].position = (int)draw((uint64_t)topo_island_size(&t, cuts[i].island) + 1);
-            at[i] = sched_cut_at(&t, &cuts[i], length, L);
+            at[i] = sched_cut_at(&t, &cuts[i], space, home, &chunk);
             long double exact = fraction(&t, cuts[i]) * (long double)length;
             assert_true((long double)at[i] <= exact + 1e-9L);
             assert_true((long double)at[i] > exact - (length >= SCHED_ALIGN_FROM ? SCHED_ALIGN : 1) - 1e-9L);
@@ -111,11 +112,12 @@ static void long_vectors(void **state)
     struct topo t;
     build(&t, sizes, 1, 0);
     size_t L = ((size_t)1 << 62) + 3;
+    struct sched_chunk chunk = {.length = L}, empty = {0};
     struct sched_cut cut = {.how = CUT_WEIGHT, .island = 0, .position = 3};
-    assert_true(sched_cut_at(&t, &cut, L, L) == (size_t)3 << 60);
+    assert_true(sched_cut_at(&t, &cut, SPACE_VECTOR, 0, &chunk) == (size_t)3 << 60);
     cut.position = 4;
-    assert_true(sched_cut_at(&t, &cut, L, L) == L);
-    assert_true(sched_cut_at(&t, &cut, 0, 0) == 0);
+    assert_true(sched_cut_at(&t, &cut, SPACE_VECTOR, 0, &chunk) == L);
+    assert_true(sched_cut_at(&t, &cut, SPACE_VECTOR, 0, &empty) == 0);
     topo_clear(&t);
     assert_true(sched_chunks(0, 8) == 0 && sched_chunks(8, 8) == 1 && sched_chunks(9, 8) == 2);
 }
@@ -128,14 +130,15 @@ static void parts_of_ranges(void **state)
     struct topo t;
     build(&t, sizes, 9, 0);
     for (size_t L = 0; L < 12000; L += L < 70 ? 1 : 997) {
+        struct sched_chunk chunk = {.length = L};
         for (int parts = 1; parts < 9; parts++) {
             struct sched_range r = {.lo = {.island = 0, .position = 1}, .hi = {.island = 1, .position = 2}, .parts = 1};
             size_t begin, whole, first, length, at;
-            sched_range_at(&t, &r, L, &begin, &whole);
+            sched_range_at(&t, &r, &chunk, &begin, &whole);
             at = begin;
             r.parts = parts;
             for (r.part = 0; r.part < parts; r.part++) {
-                sched_range_at(&t, &r, L, &first, &length);
+                sched_range_at(&t, &r, &chunk, &first, &length);
                 assert_true(first == at);
                 assert_true(length <= whole / (size_t)parts + SCHED_ALIGN + (size_t)parts);
                 at += length;
@@ -144,7 +147,7 @@ static void parts_of_ranges(void **state)
         }
         struct sched_range backwards = {.lo = {.position = 2}, .hi = {.position = 1}, .parts = 1};
         size_t first, length;
-        sched_range_at(&t, &backwards, L, &first, &length);
+        sched_range_at(&t, &backwards, &chunk, &first, &length);
         assert_true(length == 0);
     }
     topo_clear(&t);
@@ -157,22 +160,23 @@ static void owners(void **state)
     struct topo t;
     build(&t, sizes, 1, 3);   /* rank 3: position 1 of island 1 */
     struct sched_step s = {.owners = OWNERS_WEIGHT, .in = {.range = {.parts = 1}}};
+    struct sched_chunk chunk = {.length = 30};
     size_t first, length;
-    sched_owner_part(&t, &s, 1, 30, &first, &length);
+    sched_owner_part(&t, &s, 1, &chunk, &first, &length);
     assert_true(first == 10 && length == 10);
     s.in.range.space = SPACE_BLOCKS;
     s.in.range.island = 0;
-    sched_owner_part(&t, &s, 2, 30, &first, &length);
+    sched_owner_part(&t, &s, 2, &chunk, &first, &length);
     assert_true(first == 40 && length == 20);
     s.in.range.island = 1;
     s.owners = OWNERS_BLOCK;
-    sched_owner_part(&t, &s, 2, 30, &first, &length);
+    sched_owner_part(&t, &s, 2, &chunk, &first, &length);
     assert_true(first == 60 && length == 30);
     s.owners = OWNERS_ROOT;
     s.root = 2;
-    sched_owner_part(&t, &s, 2, 30, &first, &length);
+    sched_owner_part(&t, &s, 2, &chunk, &first, &length);
     assert_true(first == 0 && length == 90);
-    sched_owner_part(&t, &s, 0, 30, &first, &length);
+    sched_owner_part(&t, &s, 0, &chunk, &first, &length);
     assert_true(length == 0);
     topo_clear(&t);
 }
