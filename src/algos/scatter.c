@@ -10,41 +10,46 @@
  */
 #include "algos/algos.h"
 
-/* Root's island: the blocks of another one. The root sends its part from where it stands. */
+/* Root's island: the root's blocks for one island, each reader's part of them to `to`. What the root reads itself stands
+ * where it is. Returns the step. */
+static int hand_out(struct algo *a, int island, struct algo_place to, struct sched_range part,
+                    enum sched_readers readers)
+{
+    bool am_root = a->topo->rank == a->call->root;
+    struct algo_place from = am_root ? algo_input(a, SPACE_BLOCKS, island) : to;
+    struct sched_range in = am_root ? algo_whole(a, SPACE_BLOCKS, island) : algo_nothing(a, SPACE_BLOCKS, island);
+    return algo_local_spread(a, from, in, OWNERS_ROOT, am_root ? from : to, part, readers,
+                             a->topo->position_of[a->call->root], 0);
+}
+
+/* Root's island: the blocks of another one. The root sends its part from where it stands; wires read any memory. */
 static void pass_on(struct algo *a, int island, bool am_root)
 {
-    const struct topo *t = a->topo;
     struct sched_range mine = algo_my_part(a, SPACE_BLOCKS, island);
-    struct algo_place from = algo_user(BUF_SEND);
+    struct algo_place from = am_root ? algo_user(BUF_SEND) : algo_scratch(a, mine, false);
     if (a->size > 1) {
-        from = am_root ? algo_input(a, SPACE_BLOCKS, island) : algo_scratch(a, mine, false);
-        int step = algo_local_spread(a, from, am_root ? algo_whole(a, SPACE_BLOCKS, island)
-                                                      : algo_nothing(a, SPACE_BLOCKS, island),
-                                     OWNERS_ROOT, from, mine, READERS_WEIGHT, t->position_of[a->call->root], 0);
+        int step = hand_out(a, island, from, mine, READERS_WEIGHT);
         if (!am_root)
             from.made = algo_since(a, step);
     }
     for (struct algo_meet m = algo_meet(a, mine, CUT_BLOCK, island); algo_meet_next(a, &m);)
-        algo_send(a, from, m.segment, topo_member(t, island, m.position), 0);
+        algo_send(a, from, m.segment, topo_member(a->topo, island, m.position), 0);
 }
 
 /* Root's island: its own blocks. */
-static void hand_out(struct algo *a, bool am_root, bool placed)
+static void keep(struct algo *a, bool am_root, bool placed)
 {
     struct sched_range block = algo_my_block(a);
-    if (a->size == 1) {
-        if (!placed)
-            algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), block);
-        return;
+    struct algo_place to = algo_user(BUF_RECV);
+    if (a->size > 1) {
+        if (!am_root && a->call->stage_recv)
+            to = algo_scratch(a, block, false);
+        int step = hand_out(a, a->island, to, block, READERS_BLOCK);
+        if (!am_root)
+            algo_deliver(a, to, block, algo_since(a, step), (struct algo_span){0, 0});
     }
-    struct algo_place from = am_root ? algo_input(a, SPACE_BLOCKS, a->island) : algo_user(BUF_RECV), to = from;
-    if (!placed)
-        to = a->call->stage_recv ? algo_scratch(a, block, false) : algo_user(BUF_RECV);
-    int step = algo_local_spread(a, from, am_root ? algo_whole(a, SPACE_BLOCKS, a->island)
-                                                  : algo_nothing(a, SPACE_BLOCKS, a->island),
-                                 OWNERS_ROOT, to, block, READERS_BLOCK, a->topo->position_of[a->call->root], 0);
-    if (!placed)
-        algo_deliver(a, to, block, algo_since(a, step), (struct algo_span){0, 0});
+    if (am_root && !placed)
+        algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), block);
 }
 
 void algo_scatter(struct algo *a)
@@ -58,7 +63,7 @@ void algo_scatter(struct algo *a)
     if (a->island == home) {
         for (int i = 1; i < k; i++)   /* the others first: they need a wire */
             pass_on(a, (home + i) % k, am_root);
-        hand_out(a, am_root, placed);
+        keep(a, am_root, placed);
         return;
     }
     for (struct algo_meet m = algo_meet(a, algo_my_block(a), CUT_WEIGHT, home); algo_meet_next(a, &m);)
