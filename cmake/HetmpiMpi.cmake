@@ -1,7 +1,8 @@
-# Finds MPI, and makes sure that its library and its mpiexec belong together: with another MPI's mpiexec a job of n ranks
-# is n jobs of one rank, and every test of one rank passes. Also: what ranks need in their environment (mpi_environment).
+# Finds MPI, and makes sure that its library and its mpiexec belong together: with another MPI's mpiexec a job of n
+# ranks is n jobs of one rank, and every test of one rank passes. Also: what ranks need in their environment
+# (mpi_environment).
 find_package(MPI REQUIRED COMPONENTS C)
-option(HETMPI_CHECK_MPIEXEC "Run two ranks at configure time to see that mpiexec and the MPI library belong together" ON)
+option(HETMPI_CHECK_MPIEXEC "Run two ranks when configuring, to see that mpiexec and the MPI library fit" ON)
 
 # Root (containers, CI) and more ranks than cores are refused by Open MPI unless told otherwise; others ignore this.
 set(mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1

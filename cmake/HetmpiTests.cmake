@@ -34,8 +34,8 @@ function(hetmpi_unit_test name)
 endfunction()
 
 # hetmpi_mpi_test(NAME n SOURCE s... RANKS r [ENV A=B ...] [ARGS ...] [LABELS ...] [TIMEOUT s] [BACKENDS host sim])
-# Runs the program named like the first SOURCE on r ranks; it is built once, however many tests use it (or made before by
-# add_executable). HETMPI_TEST_RANKS tells it r, so that it can check its communicator's size. ENV: more environment.
+# Runs the program named like the first SOURCE on r ranks; it is built once, however many tests use it (or made before
+# by add_executable). HETMPI_TEST_RANKS tells it r, so that it can check its communicator's size. ENV: more environment.
 # BACKENDS: only with these (default: all).
 function(hetmpi_mpi_test)
     cmake_parse_arguments(PARSE_ARGV 0 t "" "NAME;RANKS;TIMEOUT" "SOURCE;ENV;ARGS;LABELS;BACKENDS")

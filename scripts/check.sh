@@ -9,7 +9,8 @@ summary=() failed=0 total=0 broken=0
 for preset in "$@"; do
     start=$SECONDS
     echo "== $preset"
-    if ! cmake --preset "$preset" -DHETMPI_WERROR="${WERROR:-OFF}" || ! cmake --build --preset "$preset" -j "$jobs"; then
+    if ! cmake --preset "$preset" -DHETMPI_WERROR="${WERROR:-OFF}" ||
+       ! cmake --build --preset "$preset" -j "$jobs"; then
         summary+=("$preset: does not build")
         broken=1
         continue

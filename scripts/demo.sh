@@ -1,6 +1,6 @@
 #!/bin/bash
-# The main job: trains a small network on handwritten digits, on three NVIDIA-like and two AMD-like simulated devices whose
-# gradients hetmpi_allreduce sums. Writes the losses and a picture of them to build/demo. Needs the preset `sim`, built.
+# The main job: trains a small network on handwritten digits, on three NVIDIA-like and two AMD-like simulated devices
+# whose gradients hetmpi_allreduce sums. Writes the losses and a picture of them to build/demo. Needs the preset `sim`, built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build/demo

@@ -111,8 +111,8 @@ int coll_start(struct hetmpi_request *request)
         return HETMPI_SUCCESS;
     }
     /* Large messages move while the application computes, where MPI allows a thread of ours. */
-    if (comm->cfg->progress == CFG_PROGRESS_THREAD || (engine_thread_allowed(comm) && !small_fits(comm, &op->call))) {
-        int code = engine_want_thread(comm);
+    if (comm->cfg->progress == CFG_PROGRESS_THREAD || !small_fits(comm, &op->call)) {
+        int code = engine_thread_allowed(comm) ? engine_want_thread(comm) : HETMPI_SUCCESS;
         if (code)
             return code;
     }

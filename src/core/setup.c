@@ -236,19 +236,19 @@ static int find_groups(struct comm *comm, bool shared)
 }
 
 /* Waiting spins while every rank of the node can have a core of its own, and yields soon where it cannot. */
-static int choose_spin(const struct comm *comm)
+static void choose_spin(struct comm *comm)
 {
     cpu_set_t set;
     int cores = 1;
 
-    if (comm->cfg->spin >= 0)
-        return comm->cfg->spin;
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
         cores = CPU_COUNT(&set);
     /* A rank that is bound to one core knows nothing of the others' cores. */
     if (cores < (int)sysconf(_SC_NPROCESSORS_ONLN))
         cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return comm->n_local <= cores ? 4000 : 20;
+    /* Simulated nodes stand on one machine. */
+    comm->crowded = (comm->cfg->sim_nodes[0] ? comm->size : comm->n_local) > cores;
+    comm->spin = comm->cfg->spin >= 0 ? comm->cfg->spin : comm->crowded ? 20 : 4000;
 }
 
 static bool all_islands_fit(const struct topo *topo)
@@ -374,7 +374,7 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
         code = setup_shadow(comm);
     if (code)
         return code;
-    comm->spin = choose_spin(comm);
+    choose_spin(comm);
     comm->chunk_max = comm->cfg->chunk ? comm->cfg->chunk : comm->any_device ? 1 << 20 : 256 << 10;
     comm->small_ok = comm->one_node && all_islands_fit(&comm->topo);
     log_map(comm);

@@ -18,6 +18,9 @@
 
 #define LOOK_EVERY_NS 2000000u      /* how often the slow checks run */
 #define SLEEP_AFTER_NS 20000000u    /* a wait this long is no longer about latency */
+/* On a crowded node a few yields must do: the kernel may schedule each rank in a group of its own (as it does those that
+ * MPICH's mpiexec starts), and then a yield gives the core to no other rank, but a sleep does. */
+#define CROWDED_YIELDS 10u
 
 static inline void cpu_relax(void)
 {
@@ -180,7 +183,8 @@ int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet,
     now = proc_now_ns();
     if (!watch->began_ns)
         watch->began_ns = watch->looked_ns = now;
-    if (now - watch->began_ns > SLEEP_AFTER_NS)
+    if (now - watch->began_ns > SLEEP_AFTER_NS ||
+        (comm->crowded && watch->polls > (unsigned)comm->spin + CROWDED_YIELDS))
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     if (now - watch->looked_ns < LOOK_EVERY_NS)
         return HETMPI_SUCCESS;

@@ -171,7 +171,7 @@ static bool finish(const struct scenario *s, hetmpi_request_t *request)
     }
     if (s->turn % 2 == 0)
         return T_OK(hetmpi_wait(request, MPI_STATUS_IGNORE));
-    for (int flag = 0; !flag;)
+    for (int flag = 0; !flag; t_yield())
         if (!T_OK(hetmpi_test(request, &flag, MPI_STATUS_IGNORE)))
             return false;
     return true;

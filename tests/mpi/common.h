@@ -52,6 +52,7 @@ bool t_code(const char *file, int line, const char *call, int expected, int got)
 const char *t_code_name(int code);
 double t_now(void);                 /* seconds, monotonic */
 void t_sleep(double seconds);
+void t_yield(void);                 /* in loops that poll: ranks are more than cores */
 void *t_malloc(size_t bytes);       /* fatal when there is none; never NULL */
 
 /* Random numbers by seed: the same on every machine. */

@@ -27,7 +27,7 @@ static int call(enum kind kind, MPI_Comm comm, int root)
         code = hetmpi_iallreduce(MPI_IN_PLACE, data, LONG, MPI_INT32_T, MPI_SUM, comm, &request);
         if (code)
             return code;
-        for (int flag = 0; !flag && !code;) /* a program may poll and never wait */
+        for (int flag = 0; !flag && !code; t_yield()) /* a program may poll and never wait */
             code = hetmpi_test(&request, &flag, MPI_STATUS_IGNORE);
         return code;
     case PERSISTENT:
@@ -62,7 +62,7 @@ static bool names_rank(const char *text, int rank)
 static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI_Comm others)
 {
     MPI_Comm comm;
-    double slack = t_sanitized() ? 6 : 2, started;
+    double slack = t_sanitized() ? 8 : 4, started, longest = 0; /* the machine may be busy */
     int error = 0, x = t_rank, code;
     t_stage("%s, kind %d, rank %d absent, timeout %.1f s", names[kind], (int)kind, absent, timeout);
     T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
@@ -86,8 +86,10 @@ static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI
         char text[512];
         snprintf(text, sizeof text, "%s", hetmpi_last_error());
         T_CHECK(code == HETMPI_ERR_TIMEOUT, "%s instead of TIMEOUT: %s", t_code_name(code), text);
-        /* Ranks that come later, or learn it from another, may wait a little less. */
-        T_CHECK(took > 0.5 * timeout && took < timeout + slack, "the call ended after %.2f s", took);
+        T_CHECK(took < timeout + slack, "the call ended after %.2f s", took);
+        /* A rank that comes late, or learns it from another, waits less; one has waited for all of it. */
+        T_MPI(MPI_Allreduce(&took, &longest, 1, MPI_DOUBLE, MPI_MAX, others));
+        T_CHECK(longest > 0.9 * timeout, "the longest call ended after %.2f s already", longest);
         if (kind != PERSISTENT) /* there hetmpi_request_free came between */
             T_CHECK(names_rank(text, absent) && strstr(text, names[kind]) != NULL,
                     "the message does not name rank %d and %s: %s", absent, names[kind], text);

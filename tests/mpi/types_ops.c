@@ -115,40 +115,38 @@ static void check_random(const struct reduction *r, size_t count, unsigned turn,
     *hash = t_fold(*hash, result, count * t_size(r->fmt));
 }
 
-static void check_pair(const struct reduction *r, unsigned turn)
+static void check_pair(const struct reduction *r, unsigned turn, uint64_t *hash)
 {
-    uint64_t hash = 0;
     make(r, T_EXACT, turn);
     for (int c = 0; c < SMALL_COUNTS; c++)
         for (int way = 0; way < WAYS; way++)
-            check_exact(r, T_EXACT, small_counts[c], (enum in_place)way, turn + (unsigned)(3 * c + way), &hash);
+            check_exact(r, T_EXACT, small_counts[c], (enum in_place)way, turn + (unsigned)(3 * c + way), hash);
     /* The largest for one pair in four only: data of 8 ranks is made and compared on few cores. */
     size_t large = turn % 4 == 3 ? large_counts[2] : large_counts[turn % 2];
-    check_exact(r, T_EXACT, large, (enum in_place)(turn % WAYS), turn / 2, &hash);
+    check_exact(r, T_EXACT, large, (enum in_place)(turn % WAYS), turn / 2, hash);
     if (t_is_float(r->fmt) || t_is_complex(r->fmt)) {
         make(r, T_RANDOM, turn + 1000);
-        check_random(r, 1000, turn, &hash);
-        check_random(r, 4099, turn + 1, &hash);
+        check_random(r, 1000, turn, hash);
+        check_random(r, 4099, turn + 1, hash);
     }
     if (t_is_float(r->fmt) && r->op != T_PROD) {
         make(r, T_SPECIAL, turn + 2000);
-        check_exact(r, T_SPECIAL, 1000, SEPARATE, turn, &hash);
-        check_exact(r, T_SPECIAL, 1000, IN_PLACE, turn + 1, &hash);
-        check_exact(r, T_SPECIAL, 20011, SEPARATE, turn + 1, &hash);
+        check_exact(r, T_SPECIAL, 1000, SEPARATE, turn, hash);
+        check_exact(r, T_SPECIAL, 1000, IN_PLACE, turn + 1, hash);
+        check_exact(r, T_SPECIAL, 20011, SEPARATE, turn + 1, hash);
     }
-    t_stage("%s %s", r->type_name, t_op_name(r->op));
-    t_same_everywhere(MPI_COMM_WORLD, hash, "results");
 }
 
 static void check_all_pairs(void)
 {
     unsigned turn = 0;
     for (int fmt = 0; fmt < T_FMTS; fmt++) {
+        uint64_t hash = 0;
         for (int op = 0; op < T_OPS; op++) {
             struct reduction r = { (enum t_fmt)fmt, (enum t_op)op, t_mpi_type((enum t_fmt)fmt),
                                    t_fmt_name((enum t_fmt)fmt) };
             if (t_supported(r.fmt, r.op)) {
-                check_pair(&r, turn++);
+                check_pair(&r, turn++, &hash);
             } else {
                 make(&r, T_EXACT, turn);
                 call_once(&r, 3, SEPARATE, turn, HETMPI_ERR_OP);
@@ -156,6 +154,8 @@ static void check_all_pairs(void)
                 call_once(&r, 65537, SAME_POINTER, turn + 2, HETMPI_ERR_OP);
             }
         }
+        t_stage("%s", t_fmt_name((enum t_fmt)fmt));
+        t_same_everywhere(MPI_COMM_WORLD, hash, "results of all operations");
     }
 }
 

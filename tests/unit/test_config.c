@@ -223,8 +223,8 @@ static int load_text(const char *text, char *entry)
 static void files(void **state)
 {
     (void)state;
-    assert_int_equal(load_text("# a comment\n\n  TIMEOUT = 3s  # seconds\nWIRE=mpi\n\tSIM_VENDORS = amd,cpu\nCHUNK = 1M",
-                               NULL), 0);
+    assert_int_equal(load_text("# a comment\n\n  TIMEOUT = 3s  # seconds\nWIRE=mpi\n\tSIM_VENDORS = amd,cpu\n"
+                               "CHUNK = 1M", NULL), 0);
     assert_true(cfg.timeout == 3);
     assert_int_equal(cfg.wire, CFG_WIRE_MPI);
     assert_string_equal(cfg.sim_vendors, "amd,cpu");
