@@ -10,6 +10,7 @@
 
 #include "core/log.h"
 #include "core/proc.h"
+#include "core/tables.h"
 #include "hetmpi.h"
 #include "island/island.h"
 #include "wire/wire.h"
@@ -152,13 +153,15 @@ static int begin_stage_in(struct comm *comm, struct op *op, bool *done)
 
 static int post(struct comm *comm, struct op *op)
 {
-    const void *data = NULL;
-    size_t bytes = 0;
+    size_t bytes = 0, numbers[TABLES_ROOM];
+    const void *data = numbers;
 
     if (op->small) {
         small_payload(comm, &op->call, &data, &bytes);
         if (op->stage)
             data = comm->small_stage;
+    } else {
+        bytes = tables_payload(comm, &op->call, numbers) * sizeof(*numbers);
     }
     op->state = OP_MEET;
     return meet_post(comm, &op->meet, meet_what(op->call.kind, op->call.type, op->call.op, op->call.root),
@@ -180,6 +183,10 @@ static int step_queued(struct comm *comm, struct op *op)
 /* All have come and agree: combines a short cut, or starts the schedule. */
 static int step_met(struct comm *comm, struct op *op, bool *done)
 {
+    int code = tables_check(comm, &op->call, op->meet.number);
+
+    if (code)
+        return code;
     if (op->call.kind == COLL_BARRIER || op->call.count == 0) {
         *done = true;
         return HETMPI_SUCCESS;

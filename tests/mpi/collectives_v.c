@@ -420,6 +420,33 @@ static void expect_mismatch(int code, const char *field)
     T_CHECK(sum == t_rank * (t_rank + 1) / 2, "the next call gives %d", sum);
 }
 
+/* Counts that one rank has and the other has not: found where all ranks share memory. */
+static void check_pairs(size_t n, int32_t *x, int32_t *y)
+{
+    size_t scounts[RANKS_MAX], rcounts[RANKS_MAX], displs[RANKS_MAX];
+    hetmpi_comm_info_t info;
+    hetmpi_request_t request = HETMPI_REQUEST_NULL;
+    int bad = t_ranks - 1;
+    MPI_Comm world = MPI_COMM_WORLD;
+    T_OK(hetmpi_comm_info(world, &info));
+    if (info.nodes > 1)
+        return;
+    for (int r = 0; r < t_ranks; r++) {
+        scounts[r] = rcounts[r] = n;
+        displs[r] = n * (size_t)r;
+    }
+    t_stage("mismatch between pairs, %zu elements", n);
+    expect_mismatch(hetmpi_gatherv(x, t_rank == bad ? n - 1 : n, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, 0, world),
+                    "counts");
+    expect_mismatch(hetmpi_scatterv(x, scounts, displs, MPI_INT32_T, y, t_rank == bad ? 0 : n, MPI_INT32_T, 0, world),
+                    "counts");
+    if (t_rank == bad)
+        scounts[0] = 0;
+    T_OK(hetmpi_ialltoallv(x, scounts, displs, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, world, &request));
+    expect_mismatch(hetmpi_wait(&request, MPI_STATUS_IGNORE), "counts");
+    expect_mismatch(hetmpi_alltoallv(x, scounts, displs, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, world), "counts");
+}
+
 static void check_mismatch(size_t n)
 {
     size_t all = n * (size_t)t_ranks, counts[RANKS_MAX], displs[RANKS_MAX], at = 0;
@@ -451,6 +478,7 @@ static void check_mismatch(size_t n)
     expect_mismatch(hetmpi_exscan(x, y, n, MPI_INT32_T, bad ? MPI_MAX : MPI_SUM, world), "op");
     expect_mismatch(hetmpi_gatherv(x, n, bad ? MPI_UINT32_T : MPI_INT32_T, y, counts, displs, MPI_INT32_T, 0, world),
                     "type");
+    check_pairs(n, x, y);
     free(x);
     free(y);
 }
