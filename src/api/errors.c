@@ -64,6 +64,20 @@ static int mpi_code_of(const char *function, int code)
     return mpi_code;
 }
 
+/* A program that is about to be stopped shows the whole message itself: MPI's own line is short, and not every MPI
+ * brings it to the terminal when several ranks stop at once. */
+static void show_if_fatal(MPI_Comm comm, const char *function)
+{
+    MPI_Errhandler handler;
+
+    if (MPI_Comm_get_errhandler(comm, &handler) != MPI_SUCCESS)
+        return;
+    if (handler == MPI_ERRORS_ARE_FATAL)
+        log_print(LOG_ERROR, "hetmpi_%s: %s", function, err_text());
+    if (handler != MPI_ERRHANDLER_NULL)
+        MPI_Errhandler_free(&handler);
+}
+
 int api_report(MPI_Comm comm, const char *function, int code)
 {
     int initialized = 0, finalized = 0;
@@ -79,6 +93,7 @@ int api_report(MPI_Comm comm, const char *function, int code)
     }
     if (comm == MPI_COMM_NULL)
         comm = MPI_COMM_WORLD;   /* as MPI does for errors of no communicator */
+    show_if_fatal(comm, function);
     MPI_Comm_call_errhandler(comm, mpi_code_of(function, code));
     return code;
 }

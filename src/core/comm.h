@@ -91,7 +91,7 @@ struct comm {
     int *leaders;              /* [n_groups] lowest rank of each group of ranks that share memory, ascending */
     int n_groups;              /* 1 with one_node */
     int spin;                  /* polls before yielding */
-    bool crowded;              /* this node has more ranks than cores */
+    bool crowded;              /* this node has more ranks, with what works for them, than cores */
     size_t chunk_max;          /* most bytes of a chunk, the same on all ranks */
     bool any_device;           /* some rank has a device */
     bool small_ok;             /* the small-message short cut can serve this communicator */

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/log.h"
 #include "core/proc.h"
@@ -383,7 +382,7 @@ static void *thread_main(void *unused)
         idle = moved ? 0 : idle + 1;
         engine_unlock();
         if (idle)
-            nanosleep(&(struct timespec){.tv_nsec = idle < 50 ? 5000 : 50000}, NULL);
+            proc_nap(idle < 50 ? 10000 : 50000);
         engine_lock();
     }
     engine_unlock();

@@ -16,7 +16,8 @@
 
 #define CHUNK_MIN (32u << 10)
 #define PIECE_MIN (32u << 10)   /* of a block, between pairs */
-#define WINDOW_DEFAULT 8
+#define WINDOW_HOST 8
+#define WINDOW_DEVICE 16    /* work on a device is known to be done only when it is asked for */
 #define WINDOW_MAX 64
 #define CACHE_ENTRIES 32
 
@@ -172,7 +173,7 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
 
 static int choose_window(const struct comm *comm, const struct exec *exec)
 {
-    size_t window = comm->cfg->window > 0 ? (size_t)comm->cfg->window : WINDOW_DEFAULT;
+    size_t window = comm->cfg->window > 0 ? (size_t)comm->cfg->window : comm->any_device ? WINDOW_DEVICE : WINDOW_HOST;
 
     if (window > WINDOW_MAX)
         window = WINDOW_MAX;

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "core/comm.h"
@@ -36,6 +37,16 @@ uint64_t proc_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void proc_nap(long ns)
+{
+    int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+    if (slack > 0)
+        prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
 }
 
 uint64_t proc_hash(uint64_t seed, const void *data, size_t bytes)

@@ -27,6 +27,9 @@ void proc_at_finalize(void (*function)(void));
 
 uint64_t proc_now_ns(void);        /* monotonic clock */
 
+/* Sleeps for about that long: the kernel's habit of adding 50 us to every sleep is set aside for it. */
+void proc_nap(long ns);
+
 /* A hash for keys (FNV-1a), continued from `seed`. */
 uint64_t proc_hash(uint64_t seed, const void *data, size_t bytes);
 #define PROC_HASH_START 1469598103934665603u

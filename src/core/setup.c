@@ -235,7 +235,7 @@ static int find_groups(struct comm *comm, bool shared)
     return HETMPI_SUCCESS;
 }
 
-/* Waiting spins while every rank of the node can have a core of its own, and yields soon where it cannot. */
+/* Waiting spins while every rank of the node (and what works for it) can have a core, and yields soon otherwise. */
 static void choose_spin(struct comm *comm)
 {
     cpu_set_t set;
@@ -247,7 +247,7 @@ static void choose_spin(struct comm *comm)
     if (cores < (int)sysconf(_SC_NPROCESSORS_ONLN))
         cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     /* Simulated nodes stand on one machine. */
-    comm->crowded = (comm->cfg->sim_nodes[0] ? comm->size : comm->n_local) > cores;
+    comm->crowded = (comm->cfg->sim_nodes[0] ? comm->size : comm->n_local) * (1 + mem_threads()) > cores;
     comm->spin = comm->cfg->spin >= 0 ? comm->cfg->spin : comm->crowded ? 20 : 4000;
 }
 

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/engine.h"
 #include "core/log.h"
@@ -21,6 +20,7 @@
 /* On a crowded node a few yields must do: the kernel may schedule each rank in a group of its own (as it does those that
  * MPICH's mpiexec starts), and then a yield gives the core to no other rank, but a sleep does. */
 #define CROWDED_YIELDS 10u
+#define CROWDED_NAPS 200u           /* polls in which nothing moved before naps get longer */
 
 static inline void cpu_relax(void)
 {
@@ -183,9 +183,10 @@ int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet,
     now = proc_now_ns();
     if (!watch->began_ns)
         watch->began_ns = watch->looked_ns = now;
-    if (now - watch->began_ns > SLEEP_AFTER_NS ||
-        (comm->crowded && watch->polls > (unsigned)comm->spin + CROWDED_YIELDS))
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    if (now - watch->began_ns > SLEEP_AFTER_NS && watch->polls > (unsigned)comm->spin + CROWDED_NAPS)
+        proc_nap(50000);
+    else if (comm->crowded && watch->polls > (unsigned)comm->spin + CROWDED_YIELDS)
+        proc_nap(10000);
     if (now - watch->looked_ns < LOOK_EVERY_NS)
         return HETMPI_SUCCESS;
     watch->looked_ns = now;

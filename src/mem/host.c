@@ -41,6 +41,11 @@ bool mem_has_device(void)
     return false;
 }
 
+int mem_threads(void)
+{
+    return 0;
+}
+
 int mem_device(void)
 {
     return -1;

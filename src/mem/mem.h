@@ -55,6 +55,7 @@ void mem_fini(void);                     /* ends streams and frees what is left;
 const char *mem_backend(void);           /* "host", "sim", "cuda", "hip" */
 const char *mem_vendor(void);            /* "cpu", "nvidia", "amd" */
 bool mem_has_device(void);               /* false: all memory is host memory, work runs inline, events are done at once */
+int mem_threads(void);                   /* CPU threads that do this rank's device work: they need cores too */
 int mem_device(void);                    /* the device in use, -1: none */
 
 /* Memory. mem_alloc gives device memory (host memory where mem_has_device() is false); at least 256-byte aligned. */

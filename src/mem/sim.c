@@ -137,6 +137,12 @@ bool mem_has_device(void)
     return sim.has_device;
 }
 
+/* Each stream is a thread; two of a rank's are usually at work. */
+int mem_threads(void)
+{
+    return sim.has_device ? 2 : 0;
+}
+
 int mem_device(void)
 {
     return sim.device;
