@@ -172,8 +172,8 @@ HETMPI_DECLARE_(reduce_scatter, (const void *sendbuf, void *recvbuf, const size_
  * persistent call keeps those it was made with. Send and receive types must be the same, and so must the counts of two
  * ranks for what one sends to the other. In place is MPI_IN_PLACE as in MPI, or where a rank's own block stands in the
  * other buffer, that address. allgatherv: all ranks must give the same recvcounts (displacements may differ); a rank
- * that differs is found. gatherv, scatterv, alltoallv: two ranks whose counts differ are found where all ranks are on one
- * node (and at most 128); elsewhere such a call ends in an error or a timeout, and the communicator with it.
+ * that differs is found. gatherv, scatterv, alltoallv: two ranks whose counts differ are found where all ranks are on
+ * one node (and at most 128); elsewhere such a call ends in an error or a timeout, and the communicator with it.
  */
 HETMPI_DECLARE_(allgatherv, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
                              const size_t recvcounts[], const size_t displs[], MPI_Datatype recvtype))
@@ -191,8 +191,8 @@ HETMPI_DECLARE_(alltoallv, (const void *sendbuf, const size_t sendcounts[], cons
                             MPI_Datatype sendtype, void *recvbuf, const size_t recvcounts[], const size_t rdispls[],
                             MPI_Datatype recvtype))
 
-/* The reduction of the ranks up to this one, in rank order; exscan: of those before it (recvbuf of rank 0 is not touched
- * and may be NULL). Narrow formats are rounded once. HETMPI_AVG is HETMPI_ERR_OP. In place: MPI_IN_PLACE, or equal
+/* The reduction of the ranks up to this one, in rank order; exscan: of those before it (recvbuf of rank 0 is not
+ * touched and may be NULL). Narrow formats are rounded once. HETMPI_AVG is HETMPI_ERR_OP. In place: MPI_IN_PLACE, or equal
  * pointers. */
 HETMPI_DECLARE_(scan, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op))
 HETMPI_DECLARE_(exscan, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op))

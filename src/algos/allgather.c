@@ -1,6 +1,6 @@
 /*
- * Allgather and allgatherv. The blocks of the own island are spread inside it; each block goes to every other island once, cut by the
- * weight parts of that island, which then spreads what its ranks received.
+ * Allgather and allgatherv. The blocks of the own island are spread inside it; each block goes to every other island
+ * once, cut by the weight parts of that island, which then spreads what its ranks received.
  *
  * With in_place this rank's block stands in BUF_RECV already, and BUF_SEND is not used.
  * Wire bytes: an island of m ranks sends m N to each other island, which is what must arrive there; a rank sends its

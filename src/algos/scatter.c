@@ -6,12 +6,13 @@
  * Wire bytes: the root's island of m ranks sends (n - m) N for n ranks in all, in proportion to its ranks' weights; the
  * others send nothing.
  *
- * Scatterv: the root alone knows the lengths, so it sends every block to its owner itself. Wire bytes: all other blocks.
+ * Scatterv: the root alone knows the lengths, so it sends every block to its owner itself. Wire bytes: all blocks but
+ * its own.
  */
 #include "algos/algos.h"
 
-/* Root's island: the root's blocks for one island, each reader's part of them to `to`. What the root reads itself stands
- * where it is. Returns the step. */
+/* Root's island: the root's blocks for one island, each reader's part of them to `to`. What the root reads itself
+ * stands where it is. Returns the step. */
 static int hand_out(struct algo *a, int island, struct algo_place to, struct sched_range part,
                     enum sched_readers readers)
 {

@@ -177,7 +177,7 @@ static inline size_t sched_chunks(size_t count, size_t chunk) { return count / c
 /* One chunk, as ranges see it. */
 struct sched_chunk {
     size_t first, length;      /* elements [first, first + length) of the vector, or of every block (L is the length) */
-    const size_t *counts;      /* [communicator ranks] elements of each rank's block; NULL: no block ends in the chunk */
+    const size_t *counts;      /* [communicator ranks] elements of each rank's block; NULL: no block ends in a chunk */
 };
 /* Elements of a rank's block that lie in the chunk. */
 static inline size_t sched_piece(const struct sched_chunk *chunk, int rank)
@@ -197,7 +197,8 @@ size_t sched_cut_at(const struct topo *topo, const struct sched_cut *cut, uint8_
                     const struct sched_chunk *chunk);
 void sched_range_at(const struct topo *topo, const struct sched_range *range, const struct sched_chunk *chunk,
                     size_t *first, size_t *length);
-/* The part of the virtual vector that `position` of the rank's own island owns in a local step, or reads in a spread. */
+/* The part of the virtual vector that `position` of the rank's own island owns in a local step, or reads in a spread.
+ * `topo` is that of a rank of the island. */
 void sched_owner_part(const struct topo *topo, const struct sched_step *step, int position,
                       const struct sched_chunk *chunk, size_t *first, size_t *length);
 void sched_reader_part(const struct topo *topo, const struct sched_step *step, int position,

@@ -37,8 +37,8 @@ static size_t posted(const struct comm *comm, int rank, uint64_t number, int i)
 
 static int differ(const struct call *call, uint64_t number, int from, size_t sends, int to, size_t receives)
 {
-    return err_set(HETMPI_ERR_MISMATCH, "collective call %llu: the counts of ranks %d and %d differ: in %s rank %d sends "
-                   "%zu elements to rank %d, which receives %zu", (unsigned long long)number, from, to,
+    return err_set(HETMPI_ERR_MISMATCH, "collective call %llu: the counts of ranks %d and %d differ: in %s rank %d "
+                   "sends %zu elements to rank %d, which receives %zu", (unsigned long long)number, from, to,
                    coll_name(call->kind), from, sends, to, receives);
 }
 

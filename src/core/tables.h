@@ -1,6 +1,6 @@
 /*
- * Counts that only two ranks have in common (gatherv, scatterv, alltoallv): posted in the meeting, where all ranks share
- * memory, so that every rank finds the first pair that disagrees, before anything is moved.
+ * Counts that only two ranks have in common (gatherv, scatterv, alltoallv): posted in the meeting, where all ranks
+ * share memory, so that every rank finds the first pair that disagrees, before anything is moved.
  */
 #ifndef HETMPI_TABLES_H
 #define HETMPI_TABLES_H

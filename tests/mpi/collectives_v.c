@@ -436,15 +436,16 @@ static void check_pairs(size_t n, int32_t *x, int32_t *y)
         displs[r] = n * (size_t)r;
     }
     t_stage("mismatch between pairs, %zu elements", n);
-    expect_mismatch(hetmpi_gatherv(x, t_rank == bad ? n - 1 : n, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, 0, world),
-                    "counts");
+    expect_mismatch(hetmpi_gatherv(x, t_rank == bad ? n - 1 : n, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, 0,
+                                   world), "counts");
     expect_mismatch(hetmpi_scatterv(x, scounts, displs, MPI_INT32_T, y, t_rank == bad ? 0 : n, MPI_INT32_T, 0, world),
                     "counts");
     if (t_rank == bad)
         scounts[0] = 0;
     T_OK(hetmpi_ialltoallv(x, scounts, displs, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, world, &request));
     expect_mismatch(hetmpi_wait(&request, MPI_STATUS_IGNORE), "counts");
-    expect_mismatch(hetmpi_alltoallv(x, scounts, displs, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, world), "counts");
+    expect_mismatch(hetmpi_alltoallv(x, scounts, displs, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, world),
+                    "counts");
 }
 
 static void check_mismatch(size_t n)
@@ -505,7 +506,8 @@ static void check_arguments(void)
     T_CODE(HETMPI_ERR_BUFFER, hetmpi_alltoall(x, N, MPI_INT32_T, x, N, MPI_INT32_T, world));
     T_CODE(HETMPI_ERR_BUFFER, hetmpi_alltoall(NULL, N, MPI_INT32_T, y, N, MPI_INT32_T, world));
     T_CODE(HETMPI_ERR_BUFFER, hetmpi_scan(x, x + 1, N, MPI_INT32_T, MPI_SUM, world));
-    T_CODE(HETMPI_ERR_BUFFER, hetmpi_scatter(MPI_IN_PLACE, N, MPI_INT32_T, MPI_IN_PLACE, N, MPI_INT32_T, t_rank, world));
+    T_CODE(HETMPI_ERR_BUFFER, hetmpi_scatter(MPI_IN_PLACE, N, MPI_INT32_T, MPI_IN_PLACE, N, MPI_INT32_T, t_rank,
+                                             world));
     if (t_ranks > 1)
         T_CODE(HETMPI_ERR_BUFFER, hetmpi_gather(MPI_IN_PLACE, N, MPI_INT32_T, y, N, MPI_INT32_T,
                                                 (t_rank + 1) % t_ranks, world));

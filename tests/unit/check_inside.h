@@ -23,8 +23,8 @@ static inline int use_ref(const struct sched *s, int ref) { return 2 * s->n_step
 /* Other end of a message. */
 struct partner { int rank, step; };
 
-/* One rank. Chunks come in two lengths: variant 0 all but the last, variant 1 the last. With blocks of different lengths
- * each chunk is a variant of its own. */
+/* One rank. Chunks come in two lengths: variant 0 all but the last, variant 1 the last. With blocks of different
+ * lengths each chunk is a variant of its own. */
 struct machine {
     struct topo topo;
     const struct sched *sched;

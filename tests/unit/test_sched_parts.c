@@ -120,7 +120,8 @@ static void uneven_cuts(void **state)
         starts[0] = 0;
         for (int b = 0; b < blocks; b++) {
             size_t n = counts[topo_member(&t, home, b)], piece = sched_piece(&chunk, topo_member(&t, home, b));
-            assert_true(piece == (n < chunk.first ? 0 : n - chunk.first < chunk.length ? n - chunk.first : chunk.length));
+            size_t left = n < chunk.first ? 0 : n - chunk.first;
+            assert_true(piece == (left < chunk.length ? left : chunk.length));
             starts[b + 1] = starts[b] + piece;
         }
         assert_true(sched_space_length(&t, SPACE_BLOCKS, home, &chunk) == starts[blocks]);
@@ -496,7 +497,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names), cmocka_unit_test(cuts_in_order), cmocka_unit_test(uneven_cuts),
         cmocka_unit_test(long_vectors),
-        cmocka_unit_test(parts_of_ranges), cmocka_unit_test(owners), cmocka_unit_test(views), cmocka_unit_test(uneven_views),
+        cmocka_unit_test(parts_of_ranges), cmocka_unit_test(owners), cmocka_unit_test(views),
+        cmocka_unit_test(uneven_views),
         cmocka_unit_test(local_order), cmocka_unit_test(bad_calls), cmocka_unit_test(sizes_of_schedules),
         cmocka_unit_test(many_channels), cmocka_unit_test(no_memory),
     };
