@@ -2,7 +2,8 @@
 # Measures what docs/performance.md reports and prints it as one markdown section: machine, date, commands, table.
 #   scripts/measure.sh [FOLDER]     keeps the JSON lines and the logs in FOLDER (default: build/measure)
 # Builds the presets that it needs first. Takes some ten minutes on two cores; run it on an otherwise idle machine.
-# More options for every run: MEASURE_OPTIONS="--seconds 0.5". Only some runs: MEASURE_ONLY="host" or "sim".
+# More options for every run: MEASURE_OPTIONS="--seconds 0.5". Only some runs: MEASURE_ONLY="host" or "sim". A word before
+# each launcher: MEASURE_PREFIX="chrt -f 10" puts the ranks before whatever else a shared machine is doing.
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:-build/measure}
@@ -33,12 +34,12 @@ measure() {
     echo "measuring $name" >&2
     # The settings and options are words on purpose.
     # shellcheck disable=SC2086
-    if ! env $settings "$launcher" -n "$ranks" "$program" "$@" ${MEASURE_OPTIONS:-} --json "$out/$name.json" \
+    if ! env $settings ${MEASURE_PREFIX:-} "$launcher" -n "$ranks" "$program" "$@" ${MEASURE_OPTIONS:-} --json "$out/$name.json" \
         >"$out/$name.log" 2>&1; then
         echo "failed: see $out/$name.log" >&2
         failed=1
     fi
-    echo "$name|$bar|$settings $(basename "$launcher") -n $ranks $program $* ${MEASURE_OPTIONS:-}" >>"$out/runs"
+    echo "$name|$bar|$settings ${MEASURE_PREFIX:-} $(basename "$launcher") -n $ranks $program $* ${MEASURE_OPTIONS:-}" >>"$out/runs"
 }
 
 failed=0
@@ -54,7 +55,7 @@ esac
 case $only in *sim*)
     build sim
     for wire in shm mpi; do
-        slow="HETMPI_SIM_BANDWIDTH=200M HETMPI_WIRE=$wire"
+        slow="HETMPI_SIM_BANDWIDTH=100M HETMPI_WIRE=$wire"
         measure "sim-1+1-$wire" share 2 "HETMPI_SIM_VENDORS=nvidia,amd $slow" sim \
             -d sim -m 4M:16M -i 10 -x 2 --compare mpi --bound
         measure "sim-2+2-$wire" share 4 "HETMPI_SIM_VENDORS=nvidia,amd,nvidia,amd $slow" sim \

@@ -6,15 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/engine.h"
 #include "core/notice.h"
-
 #include "core/proc.h"
 #include "hetmpi.h"
 
 struct notice { int32_t code, rank; char text[sizeof(((struct comm *)0)->failed_text) - 32]; };
 
-/* Sends under way: the notice must stay until MPI has taken it. */
+/* Sends under way: the notice must stay until MPI has taken it. A receiver that is gone never takes it, and nobody may
+ * wait for that: such notices outlive their communicator. */
 struct notice_send {
+    struct notice_send *next;
     struct notice notice;
     int n;
     MPI_Request requests[];
@@ -60,17 +62,34 @@ int notice_look(struct comm *comm)
     return comm_fail_here(comm, notice.code, text);
 }
 
-void notice_release(struct comm *comm)
+static bool is_sent(struct notice_send *send)
 {
     int done = 1;
 
+    for (int i = 0; i < send->n && done; i++)
+        if (MPI_Test(&send->requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            done = 0;
+    return done;
+}
+
+void notice_release(struct comm *comm)
+{
+    static struct notice_send *undelivered;   /* under the engine's lock */
+
     if (!comm->notice)
         return;
-    /* A receiver that is gone never takes its notice, and MPI keeps the pointer: then the memory is left to it. */
-    for (int i = 0; i < comm->notice->n && done; i++)
-        if (MPI_Test(&comm->notice->requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            done = 0;
-    if (done)
-        free(comm->notice);
+    engine_lock();
+    comm->notice->next = undelivered;
+    undelivered = comm->notice;
     comm->notice = NULL;
+    for (struct notice_send **link = &undelivered; *link;) {
+        struct notice_send *send = *link;
+        if (is_sent(send)) {
+            *link = send->next;
+            free(send);
+        } else {
+            link = &send->next;
+        }
+    }
+    engine_unlock();
 }

@@ -101,6 +101,9 @@ int main(int argc, char **argv)
     char text[700], name[32], message[512];
     double seconds = t_now() - death_time();
     snprintf(message, sizeof message, "%s", hetmpi_last_error());
+    for (char *c = message; *c; c++) /* one line for one report, whatever MPI's own text is */
+        if (*c == '\n')
+            *c = ' ';
     /* Later calls must fail at once, not wait again. */
     double start = t_now();
     int later = hetmpi_barrier(MPI_COMM_WORLD);

@@ -10,6 +10,7 @@ folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 failed=0
 
+# shellcheck disable=SC2086 # flags, $3 and $4 are lists of words
 # job CODE TEXT A B: two ranks, rank 0 with the variables A, rank 1 with B (words NAME=value).
 job() {
     HETMPI_TEST_RANKS=2 timeout -k 5 60 "$mpiexec" "$n" 1 $flags env $3 "$program" "$1" "$2" : \
