@@ -28,7 +28,7 @@ static double now(void)
 static size_t length_of(const struct topo *topo, const struct sched_range *range, size_t *first)
 {
     size_t length;
-    sched_range_at(topo, range, L, first, &length);
+    sched_range_at(topo, range, &(struct sched_chunk){.length = L}, first, &length);
     return length;
 }
 
@@ -169,7 +169,7 @@ static bool measure_topology(int ranks, int per_island, int repeats)
     printf("%8d %8d %8d  %-20s %10.1f %10.1f %12s %8s\n", ranks, topo.islands, per_island, "(topology)", took * 1e6,
            took * 1e6, "-", "-");
     bool good = true;
-    for (int kind = 0; kind < COLL_BARRIER && good; kind++)
+    for (int kind = 0; kind <= COLL_REDUCE_SCATTER_BLOCK && good; kind++)
         good = measure(ranks, per_island, (enum coll_kind)kind, &topo, repeats);
     topo_clear(&topo);
     return good;

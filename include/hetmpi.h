@@ -161,6 +161,42 @@ HETMPI_DECLARE_(allgather, (const void *sendbuf, size_t sendcount, MPI_Datatype 
 HETMPI_DECLARE_(reduce_scatter_block, (const void *sendbuf, void *recvbuf, size_t recvcount, MPI_Datatype type,
                                        MPI_Op op))
 
+/* The same with recvcounts[r] elements for rank r; all ranks must give the same counts, and zeros are fine. In place:
+ * MPI_IN_PLACE (the result at the start of recvbuf), or recvbuf this rank's block of sendbuf. */
+HETMPI_DECLARE_(reduce_scatter, (const void *sendbuf, void *recvbuf, const size_t recvcounts[], MPI_Datatype type,
+                                 MPI_Op op))
+
+/*
+ * Blocks. Counts and displacements are in elements, one for each rank; what lies between the blocks of a receive buffer
+ * is never written. Arrays of counts and displacements may be changed as soon as the call returned, in all forms; a
+ * persistent call keeps those it was made with. Send and receive types must be the same, and so must the counts of two
+ * ranks for what one sends to the other. In place is MPI_IN_PLACE as in MPI, or where a rank's own block stands in the
+ * other buffer, that address. allgatherv: all ranks must give the same recvcounts (displacements may differ); a rank
+ * that differs is found. gatherv, scatterv, alltoallv: two ranks whose counts differ are found where all ranks are on
+ * one node (and at most 128); elsewhere such a call ends in an error or a timeout, and the communicator with it.
+ */
+HETMPI_DECLARE_(allgatherv, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
+                             const size_t recvcounts[], const size_t displs[], MPI_Datatype recvtype))
+HETMPI_DECLARE_(gather, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
+                         size_t recvcount, MPI_Datatype recvtype, int root))
+HETMPI_DECLARE_(gatherv, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
+                          const size_t recvcounts[], const size_t displs[], MPI_Datatype recvtype, int root))
+HETMPI_DECLARE_(scatter, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
+                          size_t recvcount, MPI_Datatype recvtype, int root))
+HETMPI_DECLARE_(scatterv, (const void *sendbuf, const size_t sendcounts[], const size_t displs[],
+                           MPI_Datatype sendtype, void *recvbuf, size_t recvcount, MPI_Datatype recvtype, int root))
+HETMPI_DECLARE_(alltoall, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
+                           size_t recvcount, MPI_Datatype recvtype))
+HETMPI_DECLARE_(alltoallv, (const void *sendbuf, const size_t sendcounts[], const size_t sdispls[],
+                            MPI_Datatype sendtype, void *recvbuf, const size_t recvcounts[], const size_t rdispls[],
+                            MPI_Datatype recvtype))
+
+/* The reduction of the ranks up to this one, in rank order; exscan: of those before it (recvbuf of rank 0 is not
+ * touched and may be NULL). Narrow formats are rounded once. HETMPI_AVG is HETMPI_ERR_OP. In place: MPI_IN_PLACE, or equal
+ * pointers. */
+HETMPI_DECLARE_(scan, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op))
+HETMPI_DECLARE_(exscan, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op))
+
 /* Returns when all ranks have entered it. */
 int hetmpi_barrier(MPI_Comm comm);
 int hetmpi_ibarrier(MPI_Comm comm, hetmpi_request_t *request);

@@ -22,8 +22,13 @@ struct sched_range algo_my_part(const struct algo *a, uint8_t space, int space_i
 
 struct sched_range algo_my_block(const struct algo *a)
 {
-    return algo_range(SPACE_BLOCKS, a->island, algo_block_cut(a->island, a->position),
-                      algo_block_cut(a->island, a->position + 1));
+    return algo_block_of(a, a->topo->rank);
+}
+
+struct sched_range algo_block_of(const struct algo *a, int rank)
+{
+    int island = a->topo->island_of[rank], position = a->topo->position_of[rank];
+    return algo_range(SPACE_BLOCKS, island, algo_block_cut(island, position), algo_block_cut(island, position + 1));
 }
 
 /* Makes room for one more element; false when memory ran out, and from then on. */

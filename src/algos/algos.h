@@ -45,6 +45,7 @@ struct sched_range algo_whole(const struct algo *a, uint8_t space, int space_isl
 struct sched_range algo_nothing(const struct algo *a, uint8_t space, int space_island);
 struct sched_range algo_my_part(const struct algo *a, uint8_t space, int space_island);   /* by weight */
 struct sched_range algo_my_block(const struct algo *a);      /* of SPACE_BLOCKS(own island) */
+struct sched_range algo_block_of(const struct algo *a, int rank);
 struct sched_range algo_divide(struct sched_range range, int parts, int part);
 
 /* Steps. Each returns the new step's index. */
@@ -80,6 +81,13 @@ void algo_deliver(struct algo *a, struct algo_place out, struct sched_range rang
  */
 struct algo_place algo_partial(struct algo *a, struct algo_place input, uint8_t space, int space_island,
                                enum sched_owners owners, struct sched_range part, struct algo_span *read);
+
+/* Gathering (allgather.c). Where this rank's block is read from, staged if need be; `out`: where the blocks of its island
+ * go. in_place: it stands in the receive buffer. */
+struct algo_place algo_own_block(struct algo *a, struct algo_place out, bool in_place);
+/* Own island: every rank's block to the readers, and to the receive buffer. */
+void algo_spread_blocks(struct algo *a, struct algo_place from, struct algo_place out, bool in_place,
+                        enum sched_readers readers, int root);
 
 /* -1, 0, 1: order of two cuts of one space, by exact fractions. */
 int algo_cut_order(const struct algo *a, struct sched_cut x, struct sched_cut y);
@@ -117,11 +125,18 @@ struct sched_range algo_walk_message(const struct algo *a, const struct algo_wal
 void algo_collect(struct algo *a, struct algo_place own, struct sched_range range, struct algo_place to,
                   struct algo_span before, struct algo_span *made);
 
-/* The builders. */
+/* The builders; a collective with blocks of different lengths has the steps of the one with equal blocks, but for
+ * gatherv and scatterv, where the root alone knows the lengths. */
 void algo_allreduce(struct algo *a);
 void algo_reduce_to_root(struct algo *a);
 void algo_bcast(struct algo *a);
 void algo_allgather(struct algo *a);
 void algo_reduce_scatter_block(struct algo *a);
+void algo_gather(struct algo *a);
+void algo_gatherv(struct algo *a);
+void algo_scatter(struct algo *a);
+void algo_scatterv(struct algo *a);
+void algo_alltoall(struct algo *a);
+void algo_scan(struct algo *a);
 
 #endif

@@ -1,19 +1,20 @@
 /*
- * Allgather. The blocks of the own island are spread inside it; each block goes to every other island once, cut by the
- * weight parts of that island, which then spreads what its ranks received.
+ * Allgather and allgatherv. The blocks of the own island are spread inside it; each block goes to every other island
+ * once, cut by the weight parts of that island, which then spreads what its ranks received.
  *
  * With in_place this rank's block stands in BUF_RECV already, and BUF_SEND is not used.
  * Wire bytes: an island of m ranks sends m N to each other island, which is what must arrive there; a rank sends its
  * own block, and receives in proportion to its weight. Steps: one message for each segment, and a spread an island.
+ * Blocks of different lengths take the same steps; an island's weight parts then share the blocks, not the bytes.
  */
 #include "algos/algos.h"
 
 /* The receive buffer's part of the own island's blocks: all of them, or in place all but the one that is there. */
-static void deliver_own(struct algo *a, struct algo_place out, struct algo_span spread)
+static void deliver_own(struct algo *a, struct algo_place out, bool in_place, struct algo_span spread)
 {
     struct sched_range all = algo_whole(a, SPACE_BLOCKS, a->island), block = algo_my_block(a), part = all;
     struct algo_span none = {0, 0};
-    if (!a->call->in_place) {
+    if (!in_place) {
         algo_deliver(a, out, all, spread, none);
         return;
     }
@@ -26,15 +27,31 @@ static void deliver_own(struct algo *a, struct algo_place out, struct algo_span 
         algo_deliver(a, out, part, spread, none);
 }
 
-/* Own island: every rank's block to all of it. */
-static void spread_own(struct algo *a, struct algo_place from, struct algo_place out)
+struct algo_place algo_own_block(struct algo *a, struct algo_place out, bool in_place)
+{
+    struct algo_place from = algo_user(in_place ? BUF_RECV : BUF_SEND);
+    if (!(in_place ? a->call->stage_recv : a->call->stage_send) || a->topo->ranks == 1)
+        return from;
+    struct sched_range block = algo_my_block(a);
+    struct algo_place user = from;
+    from = in_place && a->size > 1 ? out : algo_scratch(a, block, false);
+    int step = algo_copy(a, user, from, block);
+    from.made = algo_since(a, step);
+    return from;
+}
+
+void algo_spread_blocks(struct algo *a, struct algo_place from, struct algo_place out, bool in_place,
+                        enum sched_readers readers, int root)
 {
     struct sched_range block = algo_my_block(a);
+    bool reader = readers == READERS_ALL || a->position == root;
     if (a->size > 1) {
-        int step = algo_local_spread(a, from, block, OWNERS_BLOCK, out, algo_whole(a, SPACE_BLOCKS, a->island),
-                                     READERS_ALL, 0, 0);
-        deliver_own(a, out, algo_since(a, step));
-    } else if (!a->call->in_place) {
+        int step = algo_local_spread(a, from, block, OWNERS_BLOCK, out, reader
+                                     ? algo_whole(a, SPACE_BLOCKS, a->island)
+                                     : algo_nothing(a, SPACE_BLOCKS, a->island), readers, root, 0);
+        if (reader)
+            deliver_own(a, out, in_place, algo_since(a, step));
+    } else if (!in_place) {
         algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), block);
     }
 }
@@ -50,17 +67,8 @@ void algo_allgather(struct algo *a)
     a->sched->recv_layout = LAYOUT_BLOCKS;
 
     /* Where this rank's block is read from, and the own island's blocks are put. An island of one spreads nothing. */
-    struct algo_place from = algo_user(in_place ? BUF_RECV : BUF_SEND), out = algo_user(BUF_RECV);
-    if (a->size > 1)
-        out = algo_output(a, SPACE_BLOCKS, own);
-    if (in_place ? a->call->stage_recv : a->call->stage_send) {
-        struct algo_place user = from;
-        if (a->size > 1 || k > 1) {
-            from = in_place && a->size > 1 ? out : algo_scratch(a, block, false);
-            int step = algo_copy(a, user, from, block);
-            from.made = algo_since(a, step);
-        }
-    }
+    struct algo_place out = a->size > 1 ? algo_output(a, SPACE_BLOCKS, own) : algo_user(BUF_RECV);
+    struct algo_place from = algo_own_block(a, out, in_place);
 
     /* Sends first: they need nothing but the input. */
     for (int i = 1; i < k; i++) {
@@ -68,7 +76,7 @@ void algo_allgather(struct algo *a)
         for (struct algo_meet m = algo_meet(a, block, CUT_WEIGHT, j); algo_meet_next(a, &m);)
             algo_send(a, from, m.segment, topo_member(t, j, m.position), 0);
     }
-    spread_own(a, from, out);
+    algo_spread_blocks(a, from, out, in_place, READERS_ALL, 0);
 
     for (int i = 1; i < k; i++) {
         int j = (own - i + k) % k;

@@ -85,10 +85,16 @@ static int most_segments(const struct topo *t, int enough, int *most)
 
 /* With more than two islands, messages of a pair are told apart by the segments inside it: allreduce takes two channels
  * for each, and a scratch for each and every other island; bcast takes one channel. The rest has one message a pair and
- * at most three scratches an island. */
+ * at most three scratches an island; alltoall in place has one for each other rank. */
 static int check_limits(const struct topo *t, enum coll_kind kind)
 {
     int most = 1, room = ALGO_CHANNELS;
+    if (coll_traits(kind) & COLL_PAIRS) {
+        if (t->ranks > ALGO_SCRATCHES)
+            return err_set(HETMPI_ERR_UNSUPPORTED, "schedule: %s over %d ranks: at most %d", coll_name(kind), t->ranks,
+                           ALGO_SCRATCHES);
+        return HETMPI_SUCCESS;
+    }
     if (t->islands <= 2)
         return HETMPI_SUCCESS;
     if (kind == COLL_ALLREDUCE || kind == COLL_BCAST) {
@@ -125,10 +131,14 @@ int sched_build(const struct topo *topo, const struct sched_call *call, struct s
     static void (*const builders[COLL_KINDS])(struct algo *) = {
         [COLL_ALLREDUCE] = algo_allreduce, [COLL_REDUCE] = algo_reduce_to_root, [COLL_BCAST] = algo_bcast,
         [COLL_ALLGATHER] = algo_allgather, [COLL_REDUCE_SCATTER_BLOCK] = algo_reduce_scatter_block,
+        [COLL_REDUCE_SCATTER] = algo_reduce_scatter_block, [COLL_ALLGATHERV] = algo_allgather,
+        [COLL_GATHER] = algo_gather, [COLL_SCATTER] = algo_scatter, [COLL_GATHERV] = algo_gatherv,
+        [COLL_SCATTERV] = algo_scatterv, [COLL_ALLTOALL] = algo_alltoall, [COLL_ALLTOALLV] = algo_alltoall,
+        [COLL_SCAN] = algo_scan, [COLL_EXSCAN] = algo_scan,
     };
     if ((unsigned)call->kind >= COLL_KINDS || !builders[call->kind])
         return err_set(HETMPI_ERR_ARG, "schedule: collective %d (%s) has none", (int)call->kind, coll_name(call->kind));
-    if ((call->kind == COLL_REDUCE || call->kind == COLL_BCAST) && (call->root < 0 || call->root >= topo->ranks))
+    if ((coll_traits(call->kind) & COLL_ROOTED) && (call->root < 0 || call->root >= topo->ranks))
         return err_set(HETMPI_ERR_ARG, "schedule: %s has root %d, but the communicator %d ranks", coll_name(call->kind),
                        call->root, topo->ranks);
     int code = check_limits(topo, call->kind);

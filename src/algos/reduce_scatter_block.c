@@ -1,7 +1,7 @@
 /*
- * Reduce-scatter of equal blocks. For each island, the local ranks reduce the blocks of that island's ranks: their own
- * ones to the blocks' owners, the others' by weight, from where they go to the blocks' owners over the wire. Those
- * reduce one operand of each island, in island order.
+ * Reduce-scatter, of equal blocks and of blocks of different lengths, in the same steps. For each island, the local
+ * ranks reduce the blocks of that island's ranks: their own ones to the blocks' owners, the others' by weight, from
+ * where they go to the blocks' owners over the wire. Those reduce one operand of each island, in island order.
  *
  * BUF_SEND has all blocks, BUF_RECV is this rank's block. With in_place (MPI_IN_PLACE) both begin at the same address,
  * so that the result replaces the block of rank 0 in the input: it is written when that has been read by everybody who

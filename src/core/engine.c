@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "core/proc.h"
+#include "core/tables.h"
 #include "hetmpi.h"
 #include "island/island.h"
 #include "wire/wire.h"
@@ -133,32 +134,53 @@ static int begin_stage_out(struct comm *comm, struct op *op)
     return code ? code : mem_event_record(op->event, engine.stage_stream);
 }
 
+/* A packed result of blocks to where each belongs. */
+static int copy_blocks(struct comm *comm, const struct call *call, const char *packed)
+{
+    size_t element = red_size(call->type);
+    int code = HETMPI_SUCCESS;
+
+    for (int r = 0; r < comm->size && !code; r++) {
+        size_t bytes = call->counts[SIDE_RECV][r] * element;
+        if (bytes)
+            code = mem_copy_async((char *)call->recv + call->displs[SIDE_RECV][r] * element, packed, bytes,
+                                  engine.stage_stream);
+        packed += bytes;
+    }
+    return code;
+}
+
 static int begin_stage_in(struct comm *comm, struct op *op, bool *done)
 {
     char *result = (char *)comm->small_stage + STAGE_IN_BYTES;
     size_t bytes = small_result_bytes(comm, &op->call);
-    int code = small_combine(comm, &op->call, op->meet.number, result);
+    int code = small_combine(comm, &op->call, op->meet.number, result, true);
 
     *done = bytes == 0;
     if (code || !bytes)
         return code;
-    code = mem_copy_async(op->call.recv, result, bytes, engine.stage_stream);
+    if (op->call.displs[SIDE_RECV])
+        code = copy_blocks(comm, &op->call, result);
+    else
+        code = mem_copy_async(op->call.recv, result, bytes, engine.stage_stream);
     return code ? code : mem_event_record(op->event, engine.stage_stream);
 }
 
 static int post(struct comm *comm, struct op *op)
 {
-    const void *data = NULL;
-    size_t bytes = 0;
+    size_t bytes = 0, numbers[TABLES_ROOM];
+    const void *data = numbers;
 
     if (op->small) {
         small_payload(comm, &op->call, &data, &bytes);
         if (op->stage)
             data = comm->small_stage;
+    } else {
+        bytes = tables_payload(comm, &op->call, numbers) * sizeof(*numbers);
     }
     op->state = OP_MEET;
     return meet_post(comm, &op->meet, meet_what(op->call.kind, op->call.type, op->call.op, op->call.root),
-                     op->call.count, data, bytes);
+                     op->call.agree, data, bytes);
 }
 
 static int step_queued(struct comm *comm, struct op *op)
@@ -176,6 +198,10 @@ static int step_queued(struct comm *comm, struct op *op)
 /* All have come and agree: combines a short cut, or starts the schedule. */
 static int step_met(struct comm *comm, struct op *op, bool *done)
 {
+    int code = tables_check(comm, &op->call, op->meet.number);
+
+    if (code)
+        return code;
     if (op->call.kind == COLL_BARRIER || op->call.count == 0) {
         *done = true;
         return HETMPI_SUCCESS;
@@ -189,7 +215,7 @@ static int step_met(struct comm *comm, struct op *op, bool *done)
         return begin_stage_in(comm, op, done);
     }
     *done = true;
-    return small_combine(comm, &op->call, op->meet.number, op->call.recv);
+    return small_combine(comm, &op->call, op->meet.number, op->call.recv, false);
 }
 
 /* One step of the op at the head of comm's queue. */

@@ -22,11 +22,16 @@ struct call {
     enum red_type type;
     enum red_op op;
     int root;                  /* 0 where there is none */
-    size_t count;              /* elements of the vector, or of a block */
+    size_t count;              /* elements of the vector, or of the longest block that this rank knows */
     const void *send;          /* never MPI_IN_PLACE: points to where the input is */
     void *recv;
-    bool in_place;             /* allgather: this rank's block stands in recv; reduce_scatter_block: the input does */
+    bool in_place;             /* as in struct sched_call; reduce_scatter: the input is in recv */
+    /* Blocks of different lengths, by rank, in the send and in the receive buffer: NULL where all have `count`. Without
+     * displs they follow each other. The caller's arrays; copies of them in a request. */
+    const size_t *counts[2], *displs[2];
+    uint64_t agree;            /* what all ranks must have alike: the count, or a hash of the counts */
 };
+enum { SIDE_SEND, SIDE_RECV };
 
 enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_RUN, OP_STAGE_IN, OP_DONE };
 
@@ -85,9 +90,9 @@ bool small_fits(const struct comm *comm, const struct call *call);
 int small_run(struct comm *comm, const struct call *call);
 /* What this rank posts. */
 void small_payload(const struct comm *comm, const struct call *call, const void **data, size_t *bytes);
-/* After the meeting: result to `out` (host memory; as recv is laid out). */
-int small_combine(struct comm *comm, const struct call *call, uint64_t number, void *out);
-/* Bytes of the result at `out` (0: this rank gets none), and of the input. */
+/* After the meeting: result to `out` (host memory), as recv is laid out, or packed: blocks without gaps. */
+int small_combine(struct comm *comm, const struct call *call, uint64_t number, void *out, bool packed);
+/* Bytes of the result, packed (0: this rank gets none). */
 size_t small_result_bytes(const struct comm *comm, const struct call *call);
 
 /* exec.c: schedules. */

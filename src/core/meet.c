@@ -32,22 +32,23 @@ struct verdict {
 static void what_text(uint64_t what, uint64_t count, char *text, size_t bytes)
 {
     enum coll_kind kind = (enum coll_kind)(what & 255);
+    unsigned traits = coll_traits(kind);
+    char counts[48] = "", op[32] = "", root[24] = "";
 
-    if (kind == COLL_BARRIER)
+    if (kind == COLL_BARRIER) {
         snprintf(text, bytes, "barrier");
-    else if (kind == COLL_BCAST)
-        snprintf(text, bytes, "bcast(count %llu, %s, root %d)", (unsigned long long)count,
-                 red_type_name((enum red_type)(what >> 8 & 255)), (int)(what >> 32));
-    else if (kind == COLL_ALLGATHER)
-        snprintf(text, bytes, "allgather(count %llu, %s)", (unsigned long long)count,
-                 red_type_name((enum red_type)(what >> 8 & 255)));
-    else if (kind == COLL_REDUCE)
-        snprintf(text, bytes, "reduce(count %llu, %s, %s, root %d)", (unsigned long long)count,
-                 red_type_name((enum red_type)(what >> 8 & 255)), red_op_name((enum red_op)(what >> 16 & 255)),
-                 (int)(what >> 32));
-    else
-        snprintf(text, bytes, "%s(count %llu, %s, %s)", coll_name(kind), (unsigned long long)count,
-                 red_type_name((enum red_type)(what >> 8 & 255)), red_op_name((enum red_op)(what >> 16 & 255)));
+        return;
+    }
+    if (traits & COLL_TABLE)
+        snprintf(counts, sizeof(counts), "counts with hash %016llx, ", (unsigned long long)count);
+    else if (!(traits & COLL_OWN_TABLE))
+        snprintf(counts, sizeof(counts), "count %llu, ", (unsigned long long)count);
+    if (traits & COLL_REDUCES)
+        snprintf(op, sizeof(op), ", %s", red_op_name((enum red_op)(what >> 16 & 255)));
+    if (traits & COLL_ROOTED)
+        snprintf(root, sizeof(root), ", root %d", (int)(what >> 32));
+    snprintf(text, bytes, "%s(%s%s%s%s)", coll_name(kind), counts, red_type_name((enum red_type)(what >> 8 & 255)), op,
+             root);
 }
 
 static const char *differing_field(const struct verdict *v)
@@ -57,7 +58,7 @@ static const char *differing_field(const struct verdict *v)
     if (x & 255)
         return "kind";
     if (v->count != v->bad_count)
-        return "count";
+        return coll_traits((enum coll_kind)(v->what & 255)) & COLL_TABLE ? "counts" : "count";
     if (x >> 8 & 255)
         return "type";
     if (x >> 16 & 255)

@@ -3,14 +3,33 @@
 
 #include <stdlib.h>
 
+static const struct { const char *name; unsigned traits; } kinds[COLL_KINDS] = {
+    [COLL_ALLREDUCE] = {"allreduce", COLL_REDUCES},
+    [COLL_REDUCE] = {"reduce", COLL_REDUCES | COLL_ROOTED},
+    [COLL_BCAST] = {"bcast", COLL_ROOTED},
+    [COLL_ALLGATHER] = {"allgather", COLL_BLOCKS},
+    [COLL_REDUCE_SCATTER_BLOCK] = {"reduce_scatter_block", COLL_REDUCES | COLL_BLOCKS},
+    [COLL_REDUCE_SCATTER] = {"reduce_scatter", COLL_REDUCES | COLL_BLOCKS | COLL_TABLE},
+    [COLL_ALLGATHERV] = {"allgatherv", COLL_BLOCKS | COLL_TABLE},
+    [COLL_GATHER] = {"gather", COLL_ROOTED | COLL_BLOCKS},
+    [COLL_SCATTER] = {"scatter", COLL_ROOTED | COLL_BLOCKS},
+    [COLL_GATHERV] = {"gatherv", COLL_ROOTED | COLL_PAIRS | COLL_OWN_TABLE},
+    [COLL_SCATTERV] = {"scatterv", COLL_ROOTED | COLL_PAIRS | COLL_OWN_TABLE},
+    [COLL_ALLTOALL] = {"alltoall", COLL_PAIRS},
+    [COLL_ALLTOALLV] = {"alltoallv", COLL_PAIRS | COLL_OWN_TABLE},
+    [COLL_SCAN] = {"scan", COLL_REDUCES | COLL_PAIRS | COLL_CHAIN},
+    [COLL_EXSCAN] = {"exscan", COLL_REDUCES | COLL_PAIRS | COLL_CHAIN},
+    [COLL_BARRIER] = {"barrier", 0},
+};
+
 const char *coll_name(enum coll_kind kind)
 {
-    static const char *const names[COLL_KINDS] = {
-        [COLL_ALLREDUCE] = "allreduce", [COLL_REDUCE] = "reduce", [COLL_BCAST] = "bcast",
-        [COLL_ALLGATHER] = "allgather", [COLL_REDUCE_SCATTER_BLOCK] = "reduce_scatter_block",
-        [COLL_BARRIER] = "barrier",
-    };
-    return (unsigned)kind < COLL_KINDS ? names[kind] : "none";
+    return (unsigned)kind < COLL_KINDS ? kinds[kind].name : "none";
+}
+
+unsigned coll_traits(enum coll_kind kind)
+{
+    return (unsigned)kind < COLL_KINDS ? kinds[kind].traits : 0;
 }
 
 const char *sched_phase_name(enum sched_phase phase)
@@ -41,30 +60,47 @@ size_t sched_bytes(const struct sched *sched)
            (size_t)sched->n_refs * sizeof(*sched->refs) + (size_t)sched->n_scratch * sizeof(*sched->scratch);
 }
 
-size_t sched_space_length(const struct topo *topo, uint8_t space, int island, size_t L)
+/* Where the block of a position begins in the blocks of its island; position == size: where they end. */
+static size_t block_at(const struct topo *topo, int island, int position, const struct sched_chunk *chunk)
 {
-    return space == SPACE_BLOCKS ? (size_t)topo_island_size(topo, island) * L : L;
+    size_t at = 0;
+    if (!chunk->counts)
+        return (size_t)position * chunk->length;
+    for (int p = 0; p < position; p++)
+        at += sched_piece(chunk, topo_member(topo, island, p));
+    return at;
+}
+
+size_t sched_space_length(const struct topo *topo, uint8_t space, int island, const struct sched_chunk *chunk)
+{
+    return space == SPACE_BLOCKS ? block_at(topo, island, topo_island_size(topo, island), chunk) : chunk->length;
 }
 
 /*
- * Monotone in the exact fraction of the space that a cut stands for, whatever its kind: builders order cuts by these
- * fractions alone. Hence weight cuts are aligned relative to the start of their block (a space of L elements is one
+ * Monotone in the exact fraction of the space's blocks that a cut stands for, whatever its kind: builders order cuts
+ * by these fractions alone. Hence weight cuts are aligned relative to the start of their block (SPACE_VECTOR is one
  * block), so that aligning down never passes a block's start.
  */
-size_t sched_cut_at(const struct topo *topo, const struct sched_cut *cut, size_t space_length, size_t L)
+size_t sched_cut_at(const struct topo *topo, const struct sched_cut *cut, uint8_t space, int island,
+                    const struct sched_chunk *chunk)
 {
-    if (cut->position >= topo_island_size(topo, cut->island))
-        return space_length;
     if (cut->position <= 0)
         return 0;
+    size_t space_length = sched_space_length(topo, space, island, chunk);
+    if (cut->position >= topo_island_size(topo, cut->island))
+        return space_length;
     if (cut->how == CUT_BLOCK)
-        return (size_t)cut->position * L;
+        return block_at(topo, cut->island, cut->position, chunk);
     uint64_t total = topo_weight_before(topo, cut->island, topo_island_size(topo, cut->island));
     uint64_t before = topo_weight_before(topo, cut->island, cut->position);
-    size_t at = (size_t)((unsigned __int128)space_length * before / total);
+    int blocks = space == SPACE_BLOCKS ? topo_island_size(topo, island) : 1;
+    unsigned __int128 place = (unsigned __int128)before * (unsigned)blocks;
+    int block = (int)(place / total);
+    size_t length = space == SPACE_BLOCKS ? sched_piece(chunk, topo_member(topo, island, block)) : chunk->length;
+    size_t inside = (size_t)(length * (place % total) / total);
     if (space_length >= SCHED_ALIGN_FROM)
-        at -= at % L % SCHED_ALIGN;
-    return at;
+        inside -= inside % SCHED_ALIGN;
+    return (space == SPACE_BLOCKS ? block_at(topo, island, block, chunk) : 0) + inside;
 }
 
 /* Where sub-range `part` of `parts` begins in a range of `length` elements. */
@@ -76,10 +112,11 @@ static size_t part_at(size_t length, int part, int parts)
     return length >= SCHED_ALIGN_FROM ? at - at % SCHED_ALIGN : at;
 }
 
-void sched_range_at(const struct topo *topo, const struct sched_range *range, size_t L, size_t *first, size_t *length)
+void sched_range_at(const struct topo *topo, const struct sched_range *range, const struct sched_chunk *chunk,
+                    size_t *first, size_t *length)
 {
-    size_t space = sched_space_length(topo, range->space, range->island, L);
-    size_t lo = sched_cut_at(topo, &range->lo, space, L), hi = sched_cut_at(topo, &range->hi, space, L);
+    size_t lo = sched_cut_at(topo, &range->lo, range->space, range->island, chunk);
+    size_t hi = sched_cut_at(topo, &range->hi, range->space, range->island, chunk);
     if (hi <= lo) {
         *first = lo;
         *length = 0;
@@ -94,22 +131,72 @@ void sched_range_at(const struct topo *topo, const struct sched_range *range, si
     *length = hi - lo;
 }
 
-void sched_owner_part(const struct topo *topo, const struct sched_step *step, int position, size_t L, size_t *first,
-                      size_t *length)
+/* The part of a position of the rank's own island, by weight or by block. */
+static void part_by(const struct topo *topo, const struct sched_step *step, uint8_t how, int position,
+                    const struct sched_chunk *chunk, size_t *first, size_t *length)
 {
-    int own = topo->island_of[topo->rank];
     const struct sched_range *in = &step->in.range;
-    size_t space = sched_space_length(topo, in->space, in->island, L);
+    struct sched_cut cut = {.how = how, .island = topo->island_of[topo->rank], .position = position};
+    *first = sched_cut_at(topo, &cut, in->space, in->island, chunk);
+    cut.position++;
+    *length = sched_cut_at(topo, &cut, in->space, in->island, chunk) - *first;
+}
+
+void sched_owner_part(const struct topo *topo, const struct sched_step *step, int position,
+                      const struct sched_chunk *chunk, size_t *first, size_t *length)
+{
+    const struct sched_range *in = &step->in.range;
     if (step->owners == OWNERS_ROOT) {
         *first = 0;
-        *length = position == step->root ? space : 0;
+        *length = position == step->root ? sched_space_length(topo, in->space, in->island, chunk) : 0;
         return;
     }
-    struct sched_cut cut = {.how = step->owners == OWNERS_BLOCK ? CUT_BLOCK : CUT_WEIGHT, .island = own,
-                            .position = position};
-    *first = sched_cut_at(topo, &cut, space, L);
-    cut.position++;
-    *length = sched_cut_at(topo, &cut, space, L) - *first;
+    part_by(topo, step, step->owners == OWNERS_BLOCK ? CUT_BLOCK : CUT_WEIGHT, position, chunk, first, length);
+}
+
+void sched_reader_part(const struct topo *topo, const struct sched_step *step, int position,
+                       const struct sched_chunk *chunk, size_t *first, size_t *length)
+{
+    const struct sched_range *in = &step->in.range;
+    if (step->readers == READERS_WEIGHT || step->readers == READERS_BLOCK) {
+        part_by(topo, step, step->readers == READERS_BLOCK ? CUT_BLOCK : CUT_WEIGHT, position, chunk, first, length);
+        return;
+    }
+    *first = 0;
+    *length = step->readers == READERS_ALL || position == step->root
+                  ? sched_space_length(topo, in->space, in->island, chunk) : 0;
+}
+
+/* The block of that number and the next one are one piece of memory. */
+static bool joined(const struct sched_view *view, int block)
+{
+    int rank = view->ranks[block], next = view->ranks[block + 1];
+    return view->displs ? view->displs[next] == view->displs[rank] + view->counts[rank] : next == rank + 1;
+}
+
+/* sched_view_run for blocks of different lengths. */
+static size_t uneven_run(const struct sched_view *view, size_t v, size_t length, void **address)
+{
+    struct sched_chunk chunk = {view->chunk_first, view->L, view->counts};
+    int block = 0;
+    size_t inside = v, piece, at = 0, run;
+    while (inside >= (piece = sched_piece(&chunk, view->ranks[block]))) {
+        inside -= piece;
+        block++;
+    }
+    int rank = view->ranks[block];
+    if (view->layout == LAYOUT_BLOCKS && view->displs)
+        at = view->displs[rank];
+    for (int r = 0; r < rank && view->layout == LAYOUT_BLOCKS && !view->displs; r++)
+        at += view->counts[r];
+    *address = view->base + (at + view->chunk_first + inside) * view->element;
+    run = piece - inside;
+    while (run < length && view->layout == LAYOUT_BLOCKS && view->chunk_first == 0 &&
+           piece == view->counts[view->ranks[block]] && joined(view, block)) {
+        piece = sched_piece(&chunk, view->ranks[++block]);
+        run += piece;
+    }
+    return length < run ? length : run;
 }
 
 size_t sched_view_run(const struct sched_view *view, size_t v, size_t length, void **address)
@@ -127,6 +214,8 @@ size_t sched_view_run(const struct sched_view *view, size_t v, size_t length, vo
         *address = view->base + (view->chunk_first + v) * view->element;
         return length;
     case LAYOUT_BLOCK:
+        if (view->counts)
+            return uneven_run(view, v, length, address);
         inside = v % view->L;
         *address = view->base + (view->chunk_first + inside) * view->element;
         run = view->L - inside;
@@ -134,6 +223,8 @@ size_t sched_view_run(const struct sched_view *view, size_t v, size_t length, vo
     case LAYOUT_BLOCKS:
         break;
     }
+    if (view->counts)
+        return uneven_run(view, v, length, address);
     block = v / view->L;
     inside = v % view->L;
     *address = view->base + ((size_t)view->ranks[block] * view->count + view->chunk_first + inside) * view->element;

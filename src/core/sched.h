@@ -3,15 +3,19 @@
  *
  * A schedule is a template over chunks, and independent of the count: the vector of N elements is cut into chunks,
  * and each chunk is a collective of its own on L elements (L: elements of that chunk), so every range below is a
- * function of L. Its size depends on the numbers of islands and of ranks in an island, never on the message.
+ * function of the chunk. Its size depends on the numbers of islands and of ranks in an island, never on the message;
+ * only collectives whose every rank talks to every other (alltoall), or all to the root, have a step for each rank.
  *
  * Spaces. Ranges lie in a *virtual vector* of the chunk:
- *   SPACE_VECTOR     the chunk itself: L elements (allreduce, reduce, bcast)
+ *   SPACE_VECTOR     the chunk itself: L elements (allreduce, reduce, bcast, scan)
  *   SPACE_BLOCKS(j)  the blocks of the ranks of island j, in island order, L elements of each: size_j * L elements
- *                    (allgather, reduce_scatter_block: chunk c is the same part of every rank's block)
+ *                    (allgather, reduce_scatter_block: chunk c is the same part of every rank's block). Blocks of
+ *                    different lengths (allgatherv, reduce_scatter): of each block what lies in the chunk, so that
+ *                    short blocks have nothing in the last chunks
  * Cuts. A range is the part between two cuts; a cut is at a position p of an island i:
- *   CUT_WEIGHT       where the part of position p begins when island i shares the virtual vector by weight; never
- *                    past a CUT_BLOCK that stands for a greater fraction (aligned within its block)
+ *   CUT_WEIGHT       where the part of position p begins when island i shares the virtual vector by weight, each block
+ *                    counting the same whatever its length; never past a CUT_BLOCK that stands for a greater fraction
+ *                    (aligned within its block). So the order of cuts does not depend on the lengths
  *   CUT_BLOCK        where the block of position p begins (SPACE_BLOCKS only, i is the space's island)
  * The owner of a part is the rank of that position. Segments between two islands are the intersections of their
  * parts, so a range's two cuts may come from different islands. A range may be divided further into `parts` equal
@@ -28,9 +32,22 @@
 
 #include "core/topo.h"
 
-enum coll_kind { COLL_ALLREDUCE, COLL_REDUCE, COLL_BCAST, COLL_ALLGATHER, COLL_REDUCE_SCATTER_BLOCK, COLL_BARRIER,
-                 COLL_KINDS };
+enum coll_kind { COLL_ALLREDUCE, COLL_REDUCE, COLL_BCAST, COLL_ALLGATHER, COLL_REDUCE_SCATTER_BLOCK,
+                 COLL_REDUCE_SCATTER, COLL_ALLGATHERV, COLL_GATHER, COLL_SCATTER, COLL_GATHERV, COLL_SCATTERV,
+                 COLL_ALLTOALL, COLL_ALLTOALLV, COLL_SCAN, COLL_EXSCAN, COLL_BARRIER, COLL_KINDS };
 const char *coll_name(enum coll_kind kind);
+
+/* What the kind says of a collective's calls. */
+enum {
+    COLL_REDUCES = 1,       /* has an operation */
+    COLL_ROOTED = 2,        /* has a root */
+    COLL_BLOCKS = 4,        /* local steps on SPACE_BLOCKS */
+    COLL_PAIRS = 8,         /* messages between any two ranks, of one island too */
+    COLL_TABLE = 16,        /* blocks of different lengths, which all ranks know */
+    COLL_OWN_TABLE = 32,    /* blocks of different lengths, of which each rank knows its own */
+    COLL_CHAIN = 64,        /* in the order of the ranks: scan, exscan */
+};
+unsigned coll_traits(enum coll_kind kind);
 
 enum sched_space { SPACE_VECTOR, SPACE_BLOCKS };
 enum sched_cut_how { CUT_WEIGHT, CUT_BLOCK };
@@ -75,6 +92,10 @@ struct sched_scratch {
  *   bcast                  BUF_RECV is the buffer, on the root too; BUF_SEND is not used
  *   allgather, in_place    this rank's block is read from BUF_RECV; BUF_SEND is not used
  *   reduce_scatter_block   the input is always BUF_SEND: with in_place the engine sets both to recvbuf
+ *   reduce_scatter         never in_place: the engine puts the result aside first
+ *   gather(v), scatter(v)  in_place is the root's alone: its block is where it belongs, in BUF_RECV, in BUF_SEND
+ *   alltoall(v), in_place  what is sent is read from BUF_RECV; BUF_SEND is not used
+ *   scan, exscan           in_place: both buffers are the same pointer; without it they are apart
  *   otherwise in place     both buffers are the same pointer; schedules are right for that too. A reduction (local ones
  *                          too) may then have its output on the same elements as its input
  */
@@ -83,9 +104,10 @@ enum sched_kind {
      * `owners` says who owns which part of the space: by weight, by block, or all at position `root`. */
     STEP_LOCAL_REDUCE,   /* every rank gives all of `in` (whole space); the owner of a part gets the reduction over the
                           * island, in island order, in `out` (its part) */
-    STEP_LOCAL_SPREAD,   /* the owner of a part gives it in `in` (its part); readers get all parts in `out` (the whole
-                          * space; a part whose `in` and `out` are the same memory is not copied) */
-    /* Between two ranks of different islands. Messages of one channel and pair arrive in chunk order. */
+    STEP_LOCAL_SPREAD,   /* the owner of a part gives it in `in` (its part); each reader gets in `out` what `readers`
+                          * says it reads (a part whose `in` and `out` are the same memory is not copied) */
+    /* Between two ranks of different islands (COLL_PAIRS: of one island too). Messages of one channel and pair arrive
+     * in chunk order. */
     STEP_SEND,           /* `in` to rank `peer` */
     STEP_RECV,           /* `out` from rank `peer` */
     /* On this rank. */
@@ -94,7 +116,8 @@ enum sched_kind {
 };
 
 enum sched_owners { OWNERS_WEIGHT, OWNERS_BLOCK, OWNERS_ROOT };
-enum sched_readers { READERS_ALL, READERS_ROOT };
+/* All read the whole space; the root alone does; each reads the part that is its own by weight, or its block. */
+enum sched_readers { READERS_ALL, READERS_ROOT, READERS_WEIGHT, READERS_BLOCK };
 
 /* Phases, for reports. */
 enum sched_phase { PHASE_MEET, PHASE_ISLAND_REDUCE, PHASE_EXCHANGE, PHASE_ISLAND_SPREAD, PHASE_STAGE };
@@ -134,10 +157,9 @@ struct sched {
 /* What a builder must know of a call beyond the topology. */
 struct sched_call {
     enum coll_kind kind;
-    int root;              /* communicator rank; reduce, bcast */
-    bool exact;            /* partial results between islands are wide */
-    bool in_place;         /* allgather: this rank's block is already in place; reduce_scatter_block: the input is in
-                            * recvbuf */
+    int root;              /* communicator rank; COLL_ROOTED */
+    bool exact;            /* partial results between islands (scan: between ranks) are wide */
+    bool in_place;         /* the input, or this rank's block of it, is in the receive buffer: see the list above */
     bool stage_send;       /* the send buffer is host memory on a rank with a device: copy it to scratch first */
     bool stage_recv;       /* likewise the receive buffer: results go to scratch, then are copied */
 };
@@ -152,16 +174,35 @@ size_t sched_bytes(const struct sched *sched);   /* memory it takes */
 /* Elements of chunk c: the first, and how many (L), when `count` elements are cut into chunks of `chunk` elements. */
 static inline size_t sched_chunks(size_t count, size_t chunk) { return count / chunk + (count % chunk != 0); }
 
-/* Length of a space, place of a cut, and a range, all for a chunk of L elements. Cuts of long vectors are rounded down
- * to multiples of SCHED_ALIGN elements so that kernels see aligned parts. */
+/* One chunk, as ranges see it. */
+struct sched_chunk {
+    size_t first, length;      /* elements [first, first + length) of the vector, or of every block (L is the length) */
+    const size_t *counts;      /* [communicator ranks] elements of each rank's block; NULL: no block ends in a chunk */
+};
+/* Elements of a rank's block that lie in the chunk. */
+static inline size_t sched_piece(const struct sched_chunk *chunk, int rank)
+{
+    if (!chunk->counts)
+        return chunk->length;
+    size_t left = chunk->counts[rank] > chunk->first ? chunk->counts[rank] - chunk->first : 0;
+    return left < chunk->length ? left : chunk->length;
+}
+
+/* Length of a space, place of a cut of it, and a range, all for one chunk. Cuts of long vectors are rounded down to
+ * multiples of SCHED_ALIGN elements so that kernels see aligned parts. */
 #define SCHED_ALIGN 16
 #define SCHED_ALIGN_FROM 4096
-size_t sched_space_length(const struct topo *topo, uint8_t space, int island, size_t L);
-size_t sched_cut_at(const struct topo *topo, const struct sched_cut *cut, size_t space_length, size_t L);
-void sched_range_at(const struct topo *topo, const struct sched_range *range, size_t L, size_t *first, size_t *length);
-/* The part of the virtual vector that `position` of the rank's own island owns in a local step. */
-void sched_owner_part(const struct topo *topo, const struct sched_step *step, int position, size_t L, size_t *first,
-                      size_t *length);
+size_t sched_space_length(const struct topo *topo, uint8_t space, int island, const struct sched_chunk *chunk);
+size_t sched_cut_at(const struct topo *topo, const struct sched_cut *cut, uint8_t space, int island,
+                    const struct sched_chunk *chunk);
+void sched_range_at(const struct topo *topo, const struct sched_range *range, const struct sched_chunk *chunk,
+                    size_t *first, size_t *length);
+/* The part of the virtual vector that `position` of the rank's own island owns in a local step, or reads in a spread.
+ * `topo` is that of a rank of the island. */
+void sched_owner_part(const struct topo *topo, const struct sched_step *step, int position,
+                      const struct sched_chunk *chunk, size_t *first, size_t *length);
+void sched_reader_part(const struct topo *topo, const struct sched_step *step, int position,
+                       const struct sched_chunk *chunk, size_t *first, size_t *length);
 
 /* Virtual elements -> memory: a view of a buffer's chunk. sched_view_run gives the address of element v and how many
  * elements stand there in one piece (at most `length`). */
@@ -173,6 +214,8 @@ struct sched_view {
     size_t chunk_first, L; /* of this chunk */
     size_t count;          /* N, elements of a block */
     const int *ranks;      /* SPACE_BLOCKS: members of the space's island, in order; else NULL */
+    /* Blocks of different lengths, [communicator ranks]. Without displs they follow each other in rank order. */
+    const size_t *counts, *displs;
 };
 size_t sched_view_run(const struct sched_view *view, size_t v, size_t length, void **address);
 

@@ -14,6 +14,25 @@
 /* Most bytes that one rank reads in a short cut, over all ranks. */
 #define SMALL_TOTAL (256u << 10)
 
+/* Elements of the blocks before a rank's; rank == size: of all. */
+static size_t before(const struct call *call, int rank)
+{
+    const size_t *counts = call->counts[SIDE_RECV];
+    size_t sum = 0;
+
+    if (!counts)
+        return (size_t)rank * call->count;
+    for (int r = 0; r < rank; r++)
+        sum += counts[r];
+    return sum;
+}
+
+static size_t block(const struct call *call, int rank)
+{
+    return call->counts[SIDE_RECV] ? call->counts[SIDE_RECV][rank] : call->count;
+}
+
+/* Most bytes that a rank posts: the same on all. */
 static size_t payload_bytes(const struct comm *comm, const struct call *call)
 {
     size_t bytes = call->count * red_size(call->type);
@@ -22,7 +41,10 @@ static size_t payload_bytes(const struct comm *comm, const struct call *call)
     case COLL_BARRIER:
         return 0;
     case COLL_REDUCE_SCATTER_BLOCK:
-        return bytes * (size_t)comm->size;
+    case COLL_REDUCE_SCATTER:
+    case COLL_SCATTER:
+    case COLL_ALLTOALL:
+        return before(call, comm->size) * red_size(call->type);
     default:
         return bytes;
     }
@@ -34,7 +56,9 @@ bool small_fits(const struct comm *comm, const struct call *call)
 
     if (call->kind == COLL_BARRIER)
         return true;
-    if (!comm->small_ok || call->count > limit)
+    if (!comm->small_ok || call->count > limit || coll_traits(call->kind) & COLL_OWN_TABLE)
+        return false;
+    if (coll_traits(call->kind) & COLL_CHAIN && comm->size > RED_MAX_INPUTS)
         return false;
     return payload_bytes(comm, call) <= limit && payload_bytes(comm, call) * (size_t)comm->size <= SMALL_TOTAL;
 }
@@ -43,10 +67,10 @@ void small_payload(const struct comm *comm, const struct call *call, const void 
 {
     *data = call->send;
     *bytes = payload_bytes(comm, call);
-    if (call->kind == COLL_BCAST && comm->rank != call->root)
+    if ((call->kind == COLL_BCAST || call->kind == COLL_SCATTER) && comm->rank != call->root)
         *bytes = 0;
-    if (call->kind == COLL_ALLGATHER && call->in_place)
-        *data = (const char *)call->recv + (size_t)comm->rank * *bytes;
+    if (call->kind == COLL_ALLGATHERV)
+        *bytes = block(call, comm->rank) * red_size(call->type);
 }
 
 size_t small_result_bytes(const struct comm *comm, const struct call *call)
@@ -60,16 +84,35 @@ size_t small_result_bytes(const struct comm *comm, const struct call *call)
         return comm->rank == call->root ? bytes : 0;
     case COLL_BCAST:
         return comm->rank == call->root ? 0 : bytes;
+    case COLL_GATHER:
+        return comm->rank == call->root ? bytes * (size_t)comm->size : 0;
     case COLL_ALLGATHER:
+    case COLL_ALLTOALL:
         return bytes * (size_t)comm->size;
+    case COLL_ALLGATHERV:
+        return before(call, comm->size) * red_size(call->type);
+    case COLL_REDUCE_SCATTER:
+        return block(call, comm->rank) * red_size(call->type);
+    case COLL_SCATTER:
+        return comm->rank == call->root && call->in_place ? 0 : bytes;
+    case COLL_EXSCAN:
+        return comm->rank == 0 ? 0 : bytes;
+    case COLL_GATHERV:
+        return comm->rank == call->root ? before(call, comm->size) * red_size(call->type) : 0;
+    case COLL_SCATTERV:
+        if (comm->rank == call->root)
+            return call->in_place ? 0 : call->counts[SIDE_SEND][comm->rank] * red_size(call->type);
+        return bytes;
+    case COLL_ALLTOALLV:
+        return before(call, comm->size) * red_size(call->type);
     default:
         return bytes;
     }
 }
 
 /* One island's ranks, in island order, at element `first` of what they posted -> dst. */
-static void reduce_island(struct comm *comm, const struct call *call, uint64_t number, size_t first, int island,
-                          void *dst, bool wide, uint32_t divide_by)
+static void reduce_island(struct comm *comm, const struct call *call, uint64_t number, size_t first, size_t count,
+                          int island, void *dst, bool wide, uint32_t divide_by)
 {
     const void *srcs[RED_MAX_INPUTS];
     int n = topo_island_size(&comm->topo, island);
@@ -77,10 +120,12 @@ static void reduce_island(struct comm *comm, const struct call *call, uint64_t n
     for (int i = 0; i < n; i++)
         srcs[i] = meet_data(comm, topo_member(&comm->topo, island, i), number) + first * red_size(call->type);
     red_run(&(struct red_call){.type = call->type, .op = call->op, .dst_wide = wide, .divide_by = divide_by,
-                               .n = (uint32_t)n, .srcs = srcs, .dst = dst, .count = call->count});
+                               .n = (uint32_t)n, .srcs = srcs, .dst = dst, .count = count});
 }
 
-static int reduce_all(struct comm *comm, const struct call *call, uint64_t number, size_t first, void *dst)
+/* Elements [first, first + count) of what was posted, over all ranks. */
+static int reduce_all(struct comm *comm, const struct call *call, uint64_t number, size_t first, size_t count,
+                      void *dst)
 {
     const struct topo *topo = &comm->topo;
     const void *srcs[RED_MAX_INPUTS];
@@ -89,7 +134,7 @@ static int reduce_all(struct comm *comm, const struct call *call, uint64_t numbe
     size_t stride = CTL_SMALL_MAX * 4;   /* a wide fp8 element takes four times its size */
 
     if (topo->islands == 1) {
-        reduce_island(comm, call, number, first, 0, dst, false, divide_by);
+        reduce_island(comm, call, number, first, count, 0, dst, false, divide_by);
         return HETMPI_SUCCESS;
     }
     if (!comm->small_partials) {
@@ -103,15 +148,41 @@ static int reduce_all(struct comm *comm, const struct call *call, uint64_t numbe
             srcs[i] = meet_data(comm, topo_member(topo, i, 0), number) + first * red_size(call->type);
             continue;
         }
-        reduce_island(comm, call, number, first, i, partial, exact, 0);
+        reduce_island(comm, call, number, first, count, i, partial, exact, 0);
         srcs[i] = partial;
     }
     red_run(&(struct red_call){.type = call->type, .op = call->op, .src_wide = exact, .divide_by = divide_by,
-                               .n = (uint32_t)topo->islands, .srcs = srcs, .dst = dst, .count = call->count});
+                               .n = (uint32_t)topo->islands, .srcs = srcs, .dst = dst, .count = count});
     return HETMPI_SUCCESS;
 }
 
-int small_combine(struct comm *comm, const struct call *call, uint64_t number, void *out)
+/* The first n ranks, in rank order. */
+static void reduce_prefix(struct comm *comm, const struct call *call, uint64_t number, int n, void *out)
+{
+    const void *srcs[RED_MAX_INPUTS];
+
+    for (int r = 0; r < n; r++)
+        srcs[r] = meet_data(comm, r, number);
+    if (n > 0)
+        red_run(&(struct red_call){.type = call->type, .op = call->op, .n = (uint32_t)n, .srcs = srcs, .dst = out,
+                                   .count = call->count});
+}
+
+/* One block of every rank's post, `skip` bytes into it, to its place in the result. */
+static void collect(struct comm *comm, const struct call *call, uint64_t number, size_t skip, char *out, bool packed)
+{
+    const size_t *displs = packed ? NULL : call->displs[SIDE_RECV];
+    size_t element = red_size(call->type), at = 0;
+
+    for (int r = 0; r < comm->size; r++) {
+        size_t count = block(call, r);
+        if (count && (r != comm->rank || !call->in_place || out != call->recv))
+            memcpy(out + (displs ? displs[r] : at) * element, meet_data(comm, r, number) + skip, count * element);
+        at += count;
+    }
+}
+
+int small_combine(struct comm *comm, const struct call *call, uint64_t number, void *out, bool packed)
 {
     size_t bytes = call->count * red_size(call->type);
 
@@ -119,19 +190,38 @@ int small_combine(struct comm *comm, const struct call *call, uint64_t number, v
         return HETMPI_SUCCESS;
     switch (call->kind) {
     case COLL_ALLREDUCE:
-        return reduce_all(comm, call, number, 0, out);
+        return reduce_all(comm, call, number, 0, call->count, out);
     case COLL_REDUCE:
-        return comm->rank == call->root ? reduce_all(comm, call, number, 0, out) : HETMPI_SUCCESS;
+        return comm->rank == call->root ? reduce_all(comm, call, number, 0, call->count, out) : HETMPI_SUCCESS;
     case COLL_REDUCE_SCATTER_BLOCK:
-        return reduce_all(comm, call, number, (size_t)comm->rank * call->count, out);
+    case COLL_REDUCE_SCATTER:
+        if (!block(call, comm->rank))
+            return HETMPI_SUCCESS;
+        return reduce_all(comm, call, number, before(call, comm->rank), block(call, comm->rank), out);
+    case COLL_SCAN:
+        reduce_prefix(comm, call, number, comm->rank + 1, out);
+        return HETMPI_SUCCESS;
+    case COLL_EXSCAN:
+        reduce_prefix(comm, call, number, comm->rank, out);
+        return HETMPI_SUCCESS;
     case COLL_BCAST:
         if (comm->rank != call->root)
             memcpy(out, meet_data(comm, call->root, number), bytes);
         return HETMPI_SUCCESS;
+    case COLL_SCATTER:
+        if (comm->rank != call->root || !call->in_place)
+            memcpy(out, meet_data(comm, call->root, number) + (size_t)comm->rank * bytes, bytes);
+        return HETMPI_SUCCESS;
+    case COLL_GATHER:
+        if (comm->rank == call->root)
+            collect(comm, call, number, 0, out, packed);
+        return HETMPI_SUCCESS;
     case COLL_ALLGATHER:
-        for (int r = 0; r < comm->size; r++)
-            if (r != comm->rank || !call->in_place || out != call->recv)
-                memcpy((char *)out + (size_t)r * bytes, meet_data(comm, r, number), bytes);
+    case COLL_ALLGATHERV:
+        collect(comm, call, number, 0, out, packed);
+        return HETMPI_SUCCESS;
+    case COLL_ALLTOALL:
+        collect(comm, call, number, (size_t)comm->rank * bytes, out, packed);
         return HETMPI_SUCCESS;
     default:
         return HETMPI_SUCCESS;
@@ -151,7 +241,7 @@ int small_run(struct comm *comm, const struct call *call)
     if (code)
         return code;
     small_payload(comm, call, &data, &bytes);
-    code = meet_post(comm, &meet, meet_what(call->kind, call->type, call->op, call->root), call->count, data, bytes);
+    code = meet_post(comm, &meet, meet_what(call->kind, call->type, call->op, call->root), call->agree, data, bytes);
     if (code)
         return code;
     code = meet_poll(comm, &meet, &done);
@@ -166,5 +256,5 @@ int small_run(struct comm *comm, const struct call *call)
             code = meet_poll(comm, &meet, &done);
         } while (!done && !code);
     }
-    return code ? code : small_combine(comm, call, meet.number, call->recv);
+    return code ? code : small_combine(comm, call, meet.number, call->recv, false);
 }

@@ -5,7 +5,7 @@
  *
  *   REDUCE  every member puts its operands for the others' parts on its own board; the owner of a part reduces its own
  *           operand with those on the boards.
- *   SPREAD  the owner of a part puts it on its board; the readers copy it from there.
+ *   SPREAD  the owner of a part puts it on its board; the readers copy what they read from there.
  *
  * Flags are words of the control segments, n + 1 for operation n, each written by one member alone: `published[slot]`
  * when the data stand on its board, `done[slot]` when it needs nobody's slot any more. A slot is used again when all
@@ -408,7 +408,8 @@ static int start_spread(struct board *b, struct island_op *op)
         if (code != HETMPI_SUCCESS)
             return code;
     }
-    return reader ? part_copy(&op->out, &op->in, first, length, b->device, b->spread) : HETMPI_SUCCESS;
+    part_taken(b->island.comm, op, b->island.position, b->island.position, &first, &length);
+    return part_copy(&op->out, &op->in, first, length, b->device, b->spread);
 }
 
 static int board_start(struct island *island, struct island_op *op)
@@ -476,7 +477,7 @@ static int poll_reduce(struct board *b, struct island_op *op)
     return code == HETMPI_SUCCESS ? read_all(b, op, b->reduce) : code;
 }
 
-/* Copies one owner's part from its board. *taken: there is nothing left to do for it. */
+/* Copies what we read of one owner's part from its board. *taken: there is nothing left to do for it. */
 static int take_part(struct board *b, struct island_op *op, int position, bool *taken)
 {
     struct sched_view slot;
@@ -486,7 +487,7 @@ static int take_part(struct board *b, struct island_op *op, int position, bool *
     *taken = true;
     if (position == b->island.position)
         return HETMPI_SUCCESS;
-    part_of(b->island.comm, op, position, &first, &length);
+    part_taken(b->island.comm, op, position, b->island.position, &first, &length);
     if (length == 0)
         return HETMPI_SUCCESS;
     *taken = false;

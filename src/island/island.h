@@ -12,13 +12,13 @@
 #include "core/comm.h"
 #include "core/sched.h"
 
-/* One local step of one chunk, in the caller's memory; stays there until poll says done. Parts: sched_owner_part(topo,
- * step, position, L). */
+/* One local step of one chunk, in the caller's memory; stays there until poll says done. Parts: sched_owner_part and
+ * sched_reader_part of its chunk. */
 struct island_op {
     uint64_t number;                /* place in the island's order */
     const struct sched_step *step;  /* STEP_LOCAL_REDUCE or STEP_LOCAL_SPREAD */
-    size_t L;                       /* elements of the chunk; view lengths follow from it */
-    struct sched_view in, out;      /* REDUCE: in whole space, out own part. SPREAD: in own part, out whole space */
+    struct sched_chunk chunk;       /* the lengths of parts follow from it */
+    struct sched_view in, out;      /* REDUCE: in whole space, out own part. SPREAD: in own part, out what is read */
     enum red_type type;             /* SPREAD: not used */
     enum red_op op;
     bool out_wide;                  /* REDUCE: the output is in the accumulator's format */

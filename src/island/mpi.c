@@ -3,7 +3,7 @@
  * send parts straight to each other over the communicator's shadow:
  *
  *   REDUCE  every member sends its operands to the owner of each part, who reduces them, in island order.
- *   SPREAD  the owner of a part sends it to the readers.
+ *   SPREAD  the owner of a part sends to the readers what they read of it.
  *
  * A part travels in pieces of a size that all members know, one at a time in each direction between two members. Host
  * memory is sent and received in place where a piece stands in one run; everything else goes through staging memory.
@@ -280,9 +280,14 @@ static void set_lanes(struct exchange *x, struct context *c, const struct island
         struct lane *theirs = reduce ? &c->send[i] : &c->recv[i];   /* carries the part of member i */
         struct lane *ours = reduce ? &c->recv[i] : &c->send[i];     /* carries our part */
 
-        part_of(x->island.comm, op, i, &first, &length);
-        set_lane(theirs, first, i != mine && (reduce || part_is_reader(op, mine)) ? length : 0);
-        set_lane(ours, own_first, i != mine && (reduce || part_is_reader(op, i)) ? own_length : 0);
+        if (reduce) {
+            part_of(x->island.comm, op, i, &first, &length);
+        } else {
+            part_taken(x->island.comm, op, i, mine, &first, &length);
+            part_taken(x->island.comm, op, mine, i, &own_first, &own_length);
+        }
+        set_lane(theirs, first, i != mine ? length : 0);
+        set_lane(ours, own_first, i != mine ? own_length : 0);
     }
 }
 
@@ -311,7 +316,9 @@ static int exchange_start(struct island *island, struct island_op *op)
     c->working = false;
     c->next = first;
     c->end = reduce ? first + length : first;
-    if (!reduce && reader && length > 0) {
+    if (!reduce)
+        part_taken(island->comm, op, island->position, island->position, &first, &length);
+    if (!reduce && length > 0) {
         code = part_copy(&op->out, &op->in, first, length, x->device, x->arrive);
         if (code == HETMPI_SUCCESS && x->device) {
             c->working = true;

@@ -19,6 +19,17 @@ size_t part_space(const struct comm *comm, const struct island_op *op, int membe
     return first + length;
 }
 
+void part_taken(const struct comm *comm, const struct island_op *op, int from, int to, size_t *first, size_t *length)
+{
+    size_t begin, n, end;
+
+    sched_owner_part(&comm->topo, op->step, from, &op->chunk, first, length);
+    sched_reader_part(&comm->topo, op->step, to, &op->chunk, &begin, &n);
+    end = *first + *length < begin + n ? *first + *length : begin + n;
+    *first = *first > begin ? *first : begin;
+    *length = end > *first ? end - *first : 0;
+}
+
 int part_copy(const struct sched_view *to, const struct sched_view *from, size_t first, size_t length, bool device,
               mem_stream_t *stream)
 {

@@ -21,8 +21,10 @@ static inline struct sched_view part_flat(void *base, size_t element, size_t fir
 static inline void part_of(const struct comm *comm, const struct island_op *op, int position, size_t *first,
                            size_t *length)
 {
-    sched_owner_part(&comm->topo, op->step, position, op->L, first, length);
+    sched_owner_part(&comm->topo, op->step, position, &op->chunk, first, length);
 }
+/* SPREAD: what the member at `to` reads of the part that the member at `from` owns. */
+void part_taken(const struct comm *comm, const struct island_op *op, int from, int to, size_t *first, size_t *length);
 size_t part_space(const struct comm *comm, const struct island_op *op, int members);
 
 /* True when the positions that can own a part of the step are [*from, *to). */
@@ -34,7 +36,7 @@ static inline void part_owners(const struct island_op *op, int members, int *fro
 }
 static inline bool part_is_reader(const struct island_op *op, int position)
 {
-    return op->step->readers == READERS_ALL || op->step->root == position;
+    return op->step->readers != READERS_ROOT || op->step->root == position;
 }
 
 /* Virtual elements [first, first + length) from one view to another. Elements that both views have at the same address

@@ -68,7 +68,7 @@ static int shm_open(struct comm *comm, struct wire **wire)
         struct shm_peer *peer = &shm->peers[i];
         peer->region.seg.fd = -1;
         peer->pending_end = &peer->pending;
-        peer->reserves = comm->topo.island_of[comm->local[i]] != comm->topo.island_of[comm->rank];
+        peer->reserves = i != shm->me;
         shm->n_peers += peer->reserves;
     }
     *wire = &shm->wire;

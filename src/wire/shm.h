@@ -1,5 +1,5 @@
 /*
- * The shm wire: islands of one node exchange through shared memory that both sides registered with their devices, so
+ * The shm wire: ranks of one node exchange through shared memory that both sides registered with their devices, so
  * that copy engines write and read it directly.
  *
  * Each rank makes one region at its first send: a ring of descriptors for each rank of the node, and a pool of slots.
@@ -9,7 +9,7 @@
  * ticket in the slot's `released` word. A rank writes its own region only, but for the released words, which belong to
  * whom the slot was published to.
  *
- * No deadlock: each peer of another island has one slot of the pool to itself, so none can starve another; and a
+ * No deadlock: each peer has one slot of the pool to itself, so none can starve another; and a
  * receiver that waits in vain while the sender is out of slots moves fragments that nobody asked for out of the way.
  */
 #ifndef HETMPI_WIRE_SHM_H

@@ -1,5 +1,5 @@
 /*
- * Wires carry data between islands. A wire object serves one communicator; which wire a pair of ranks uses is chosen
+ * Wires carry data between islands, and where a schedule says so between ranks of one island. A wire object serves one communicator; which wire a pair of ranks uses is chosen
  * per pair (wire_for). Messages are two-sided, named by (op, chunk, channel), and complete by polling; nothing blocks,
  * and nothing allocates once the wire is warm.
  *

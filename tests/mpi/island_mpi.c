@@ -90,12 +90,12 @@ static int run_failure(void)
     began = time(NULL);
     if (rank < ranks - 1) {
         struct sched_view view = {.base = memory, .element = 4, .layout = LAYOUT_VECTOR, .L = 1000, .count = 1000};
-        struct island_op op = {.number = 1, .step = &step, .L = 1000, .in = view, .out = view};
+        struct island_op op = {.number = 1, .step = &step, .chunk.length = 1000, .in = view, .out = view};
         wrong += island_mpi.start(island, &op) != HETMPI_ERR_INTERNAL;
         op.number = 0;
-        op.L = 10000;
+        op.chunk.length = 10000;
         wrong += island_mpi.start(island, &op) != HETMPI_ERR_INTERNAL;
-        op.L = 1000;
+        op.chunk.length = 1000;
         wrong += island_mpi.start(island, &op) != HETMPI_SUCCESS;
         for (int i = 0; i < 100; i++)
             wrong += island_mpi.poll(island, &op, &done) != HETMPI_SUCCESS || done;

@@ -18,6 +18,14 @@ static bool ref_wide(const struct sched *s, const struct sched_ref *ref)
     return ref->buffer == BUF_SCRATCH && s->scratch[ref->scratch].wide;
 }
 
+/* Collectives that only move blocks leave staging to the wires, where those do all the work. */
+static bool wires_take_host(const struct check *k)
+{
+    enum coll_kind kind = k->c->call.kind;
+    return kind == COLL_GATHER || kind == COLL_SCATTER ||
+           ((coll_traits(kind) & COLL_PAIRS) && !(coll_traits(kind) & COLL_CHAIN));
+}
+
 /* Are the elements in the buffer: in a scratch's range, or by the layout of a user's buffer? A buffer that must be
  * staged is there for copies alone. */
 static bool buffer_fits(const struct check *k, int rank, const struct sched_step *step, const struct sched_ref *ref,
@@ -25,7 +33,6 @@ static bool buffer_fits(const struct check *k, int rank, const struct sched_step
 {
     struct sched_view view = check_view(k, rank, ref, chunk);
     bool blocks = ref->range.space == SPACE_BLOCKS;
-    size_t position = (size_t)k->topo->position_of[rank];
     if (ref->buffer == BUF_SCRATCH) {
         const struct machine *m = &k->machines[rank];
         struct extent own = m->scratch[variant_of(k, chunk)][ref->scratch];
@@ -34,7 +41,8 @@ static bool buffer_fits(const struct check *k, int rank, const struct sched_step
                e.first + e.length <= own.first + own.length;
     }
     int staged = ref->buffer == BUF_SEND ? CHECK_STAGE_SEND : CHECK_STAGE_RECV;
-    if (k->c->staged && (k->c->staged[rank] & staged) && step->kind != STEP_COPY)
+    bool wire = step->kind == STEP_SEND || step->kind == STEP_RECV;
+    if (k->c->staged && (k->c->staged[rank] & staged) && step->kind != STEP_COPY && !(wire && wires_take_host(k)))
         return false;
     switch ((enum sched_layout)view.layout) {
     case LAYOUT_NONE: return false;
@@ -42,8 +50,12 @@ static bool buffer_fits(const struct check *k, int rank, const struct sched_step
     case LAYOUT_BLOCKS: return blocks;
     case LAYOUT_BLOCK: break;
     }
-    return blocks && ref->range.island == k->topo->island_of[rank] && e.first >= position * view.L &&
-           e.first + e.length <= (position + 1) * view.L;
+    struct sched_chunk c = check_chunk(k, rank, ref->buffer, variant_of(k, chunk));
+    size_t at = 0;
+    for (int p = 0; p < k->topo->position_of[rank]; p++)
+        at += sched_piece(&c, topo_member(k->topo, k->topo->island_of[rank], p));
+    return blocks && ref->range.island == k->topo->island_of[rank] && e.first >= at &&
+           e.first + e.length <= at + sched_piece(&c, rank);
 }
 
 /* Cuts a use of memory into pieces, all of which must lie inside the buffer. */
@@ -61,10 +73,7 @@ static void add_use(struct check *k, int rank, int step, const struct sched_ref 
         return;
     }
     if (ref->buffer != BUF_SCRATCH) {
-        size_t elements = lo == m->memory[0] ? m->elements[0] : m->elements[1];
-        if (m->memory[0] && lo > m->memory[0] && lo < m->memory[0] + m->elements[0])
-            elements = k->c->count;
-        hi = lo + elements;
+        hi = lo + m->length[ref->buffer != BUF_SEND];
     }
     for (size_t v = e.first; v < e.first + e.length;) {
         void *address;
@@ -132,16 +141,18 @@ static void check_step(struct check *k, int rank, int i, int variant)
     const struct sched_step *p = &s->steps[i];
     struct extent in = m->uses[variant][use_in(i)], out = m->uses[variant][use_out(i)];
     int position = k->topo->position_of[rank], island = k->topo->island_of[rank];
-    size_t first, length, whole = sched_space_length(k->topo, p->in.range.space, p->in.range.island, k->L[variant]);
+    size_t first, length, whole;
+    struct sched_chunk c = check_chunk(k, rank, BUF_RECV, variant);
     bool wide_in = ref_wide(s, &p->in), wide_out = ref_wide(s, &p->out);
 
+    whole = sched_space_length(k->topo, p->in.range.space, p->in.range.island, &c);
     if (is_local(p)) {
         if (topo_island_size(k->topo, island) < 2)
             check_fail(k, "rank %d: step %d is local, but the island has one rank", rank, i);
         if (p->in.range.space != p->out.range.space ||
             (p->in.range.space == SPACE_BLOCKS && p->in.range.island != p->out.range.island))
             check_fail(k, "rank %d: step %d is local and in two spaces", rank, i);
-        sched_owner_part(&m->topo, p, position, k->L[variant], &first, &length);
+        sched_owner_part(&m->topo, p, position, &c, &first, &length);
     }
     switch ((enum sched_kind)p->kind) {
     case STEP_LOCAL_REDUCE:
@@ -155,7 +166,8 @@ static void check_step(struct check *k, int rank, int i, int variant)
     case STEP_LOCAL_SPREAD:
         if (in.length != length || (length && in.first != first) || wide_in)
             check_fail(k, "rank %d: step %d does not give the owner's part", rank, i);
-        if (p->readers == READERS_ALL || p->root == position ? out.first != 0 || out.length != whole : out.length != 0)
+        sched_reader_part(&m->topo, p, position, &c, &first, &length);
+        if (out.length != length || (length && out.first != first))
             check_fail(k, "rank %d: step %d does not read what a reader gets", rank, i);
         if (wide_out)
             check_fail(k, "rank %d: step %d: result has the wrong format", rank, i);
@@ -174,12 +186,13 @@ static void check_step(struct check *k, int rank, int i, int variant)
             check_fail(k, "rank %d: step %d: result has the wrong format", rank, i);
         break;
     case STEP_COPY:
-        if (in.length != out.length || (in.length && in.first != out.first) || wide_in != wide_out)
+        if (in.length != out.length || (in.length && in.first != out.first && same_ranges(k)) || wide_in != wide_out)
             check_fail(k, "rank %d: step %d copies between unlike ranges", rank, i);
         break;
     case STEP_SEND:
     case STEP_RECV:
-        if (p->peer < 0 || p->peer >= k->topo->ranks || k->topo->island_of[p->peer] == island)
+        if (p->peer < 0 || p->peer >= k->topo->ranks || p->peer == rank ||
+            (k->topo->island_of[p->peer] == island && !(coll_traits(k->c->call.kind) & COLL_PAIRS)))
             check_fail(k, "rank %d: step %d has peer %d", rank, i, p->peer);
         if (p->channel > 8191)
             check_fail(k, "rank %d: step %d has channel %d", rank, i, p->channel);
@@ -199,15 +212,17 @@ static void add_result(struct check *k, int rank, int step, size_t chunk, struct
     struct sched_view from = check_view(k, rank, &p->in, chunk), to = check_view(k, rank, &p->out, chunk);
     if (p->kind == STEP_LOCAL_SPREAD && in.length && out.length && buffer_fits(k, rank, p, &p->in, in, chunk) &&
         buffer_fits(k, rank, p, &p->out, out, chunk)) {
+        size_t lo = in.first > out.first ? in.first : out.first, in_end = in.first + in.length;
+        size_t hi = in_end < out.first + out.length ? in_end : out.first + out.length;
         void *a, *b;
-        sched_view_run(&from, in.first, 1, &a);
-        sched_view_run(&to, in.first, 1, &b);
-        if (a == b) {
-            struct extent before = {out.first, in.first - out.first}, after = {in.first + in.length, 0};
-            after.length = out.first + out.length - after.first;
-            add_use(k, rank, step, &p->out, before, chunk, true, all);
-            add_use(k, rank, step, &p->out, after, chunk, true, all);
-            return;
+        if (lo < hi) {
+            sched_view_run(&from, lo, 1, &a);
+            sched_view_run(&to, lo, 1, &b);
+            if (a == b) {
+                add_use(k, rank, step, &p->out, (struct extent){out.first, lo - out.first}, chunk, true, all);
+                add_use(k, rank, step, &p->out, (struct extent){hi, out.first + out.length - hi}, chunk, true, all);
+                return;
+            }
         }
     }
     add_use(k, rank, step, &p->out, out, chunk, true, all);
@@ -250,10 +265,9 @@ void check_static(struct check *k)
                 }
             }
         }
-        if (k->chunks > 1)
-            check_rank(k, r, before, words, 0);
-        if (k->chunks > 0 && !k->failed)
-            check_rank(k, r, before, words, k->chunks - 1);
+        for (size_t c = 0; c < k->chunks && !k->failed; c++)
+            if (k->c->counts || c == 0 || c + 1 == k->chunks)
+                check_rank(k, r, before, words, c);
     }
 }
 
@@ -309,10 +323,11 @@ void check_messages(struct check *k)
         const struct sched_ref *in = &from->sched->steps[a->step].in, *out = &to->sched->steps[b->step].out;
         from->partner[a->step] = (struct partner){b->rank, b->step};
         to->partner[b->step] = (struct partner){a->rank, a->step};
-        for (int v = 0; v < 2; v++) {
+        for (int v = 0; v < k->variants; v++) {
             struct extent x = from->uses[v][use_in(a->step)], y = to->uses[v][use_out(b->step)];
-            if (x.length != y.length || (x.length && x.first != y.first) || in->range.space != out->range.space ||
-                (in->range.space == SPACE_BLOCKS && in->range.island != out->range.island))
+            if (x.length != y.length ||
+                (same_ranges(k) && ((x.length && x.first != y.first) || in->range.space != out->range.space ||
+                                    (in->range.space == SPACE_BLOCKS && in->range.island != out->range.island))))
                 check_fail(k, "rank %d: step %d sends another range than rank %d: step %d receives", a->rank, a->step,
                            b->rank, b->step);
         }
@@ -322,12 +337,78 @@ void check_messages(struct check *k)
     }
 }
 
+/* Elements of a rank's block, or of what it sends to another, that lie in the chunk. */
+static double piece_of(const struct check *k, int rank, int block, int variant)
+{
+    struct sched_chunk c = check_chunk(k, rank, BUF_SEND, variant);
+    return (double)sched_piece(&c, block);
+}
+
+/* Elements of the blocks of all other islands that the rank carries by weight. */
+static double carried(const struct check *k, int rank, int variant, bool share)
+{
+    const struct topo *t = k->topo;
+    int own = t->island_of[rank], size = topo_island_size(t, own), p = t->position_of[rank];
+    double total = (double)topo_weight_before(t, own, size), sum = 0;
+    double lo = share ? (double)topo_weight_before(t, own, p) / total : 0;
+    double hi = share ? (double)topo_weight_before(t, own, p + 1) / total : 1;
+    for (int j = 0; j < t->islands; j++) {
+        int blocks = topo_island_size(t, j);
+        for (int b = 0; b < blocks && j != own; b++) {
+            double from = lo * blocks > b ? lo * blocks : b, to = hi * blocks < b + 1 ? hi * blocks : b + 1;
+            if (from < to)
+                sum += piece_of(k, rank, topo_member(t, j, b), variant) * (to - from);
+        }
+    }
+    return sum;
+}
+
+/* What the island sends when each of its ranks sends so much. */
+static double sum_over(const struct check *k, int rank, int variant, bool share,
+                       double (*one)(const struct check *, int, int))
+{
+    const struct topo *t = k->topo;
+    int island = t->island_of[rank];
+    double sum = 0;
+    if (share)
+        return one(k, rank, variant);
+    for (int p = 0; p < topo_island_size(t, island); p++)
+        sum += one(k, topo_member(t, island, p), variant);
+    return sum;
+}
+
+static double own_block(const struct check *k, int rank, int variant) { return piece_of(k, rank, rank, variant); }
+
+static double to_others(const struct check *k, int rank, int variant)
+{
+    double sum = 0;
+    if ((coll_traits(k->c->call.kind) & COLL_ROOTED) && rank != k->c->call.root)
+        return 0;
+    for (int r = 0; r < k->topo->ranks; r++)
+        sum += r == rank ? 0 : k->c->call.in_place && k->c->call.kind == COLL_ALLTOALLV
+               ? (double)sched_piece(&(struct sched_chunk){(size_t)variant * k->c->chunk, k->L[variant],
+                                                           k->machines[rank].counts[1]}, r)
+               : piece_of(k, rank, r, variant);
+    return sum;
+}
+
+static double to_root(const struct check *k, int rank, int variant)
+{
+    return rank == k->c->call.root ? 0 : own_block(k, rank, variant);
+}
+
+static double along_chain(const struct check *k, int rank, int variant)
+{
+    return rank + 1 < k->topo->ranks ? (double)k->L[variant] : 0;
+}
+
 /* Elements that a rank may send for a chunk of L, all islands of its own counted if `share` is not set, and how many
  * more rounding may make it. */
 struct bound { double elements, slack; };
 
-static struct bound bound_of(const struct check *k, int rank, bool share, size_t L, double segments)
+static struct bound bound_of(const struct check *k, int rank, bool share, int variant, double segments)
 {
+    size_t L = k->L[variant];
     const struct topo *t = k->topo;
     int island = t->island_of[rank], position = t->position_of[rank];
     double islands = t->islands, size = topo_island_size(t, island), part = 1, length = (double)L, grain = 1;
@@ -352,9 +433,24 @@ static struct bound bound_of(const struct check *k, int rank, bool share, size_t
                     : (struct bound){length * (islands - 2) / (islands - 1) * part,
                                      islands > 2 ? cut + (islands - 2) * grain * segments : 0};
     case COLL_ALLGATHER:
-        return (struct bound){length * (islands - 1) * (share ? 1 : size), 0};
+    case COLL_ALLGATHERV:
+        return (struct bound){sum_over(k, rank, variant, share, own_block) * (islands - 1), 0};
     case COLL_REDUCE_SCATTER_BLOCK:
-        return (struct bound){length * ((double)t->ranks - size) * part, cut * (islands - 1)};
+    case COLL_REDUCE_SCATTER:
+        return (struct bound){carried(k, rank, variant, share), cut * (islands - 1)};
+    case COLL_GATHER:
+        return (struct bound){root || islands < 2 ? 0 : sum_over(k, rank, variant, share, own_block), 0};
+    case COLL_SCATTER:
+        return (struct bound){root ? carried(k, rank, variant, share) : 0, root ? cut * (islands - 1) : 0};
+    case COLL_GATHERV:
+        return (struct bound){sum_over(k, rank, variant, share, to_root), 0};
+    case COLL_SCATTERV:
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV:
+        return (struct bound){sum_over(k, rank, variant, share, to_others), 0};
+    case COLL_SCAN:
+    case COLL_EXSCAN:
+        return (struct bound){sum_over(k, rank, variant, share, along_chain), 0};
     default:
         return (struct bound){0, 0};
     }
@@ -364,7 +460,7 @@ static struct bound bound_of(const struct check *k, int rank, bool share, size_t
 void check_wire_bytes(struct check *k)
 {
     const struct topo *t = k->topo;
-    for (int v = 0; v < 2 && k->chunks; v++) {
+    for (int v = 0; v < k->variants && k->chunks; v++) {
         for (int i = 0; i < t->islands; i++) {
             double island = 0, island_segments = 0;
             for (int p = 0; p < topo_island_size(t, i); p++) {
@@ -378,14 +474,14 @@ void check_wire_bytes(struct check *k)
                     segments += t->islands > 1;
                 }
                 segments /= t->islands > 2 ? t->islands - 2 : 1;
-                struct bound b = bound_of(k, r, true, k->L[v], segments);
+                struct bound b = bound_of(k, r, true, v, segments);
                 if (sent > b.elements + b.slack + 1e-6)
                     check_fail(k, "rank %d sends %.0f elements of a chunk of %zu, its share is %.1f + %.0f", r, sent,
                                k->L[v], b.elements, b.slack);
                 island += sent;
                 island_segments += segments;
             }
-            struct bound b = bound_of(k, topo_member(t, i, 0), false, k->L[v], island_segments);
+            struct bound b = bound_of(k, topo_member(t, i, 0), false, v, island_segments);
             if (island > b.elements + b.slack + 1e-6)
                 check_fail(k, "island %d sends %.0f elements of a chunk of %zu, the bound is %.1f + %.0f", i, island,
                            k->L[v], b.elements, b.slack);

@@ -23,15 +23,21 @@ static inline int use_ref(const struct sched *s, int ref) { return 2 * s->n_step
 /* Other end of a message. */
 struct partner { int rank, step; };
 
-/* One rank. Chunks come in two lengths: variant 0 all but the last, variant 1 the last. */
+/* One rank. Chunks come in two lengths: variant 0 all but the last, variant 1 the last. With blocks of different
+ * lengths each chunk is a variant of its own. */
 struct machine {
     struct topo topo;
     const struct sched *sched;
     struct value *send, *recv;          /* what the buffers point to */
     struct value *memory[2];            /* what is allocated; [1] NULL when both buffers are in [0] */
+    struct value *input;                /* this rank's contributions */
+    size_t inputs;
+    struct value *start[2];             /* what was there at the beginning */
     size_t elements[2];
-    struct extent *uses[2];             /* [variant][use] */
-    struct extent *scratch[2];          /* [variant][scratch] */
+    size_t length[2];                   /* elements of the send and the receive buffer */
+    const size_t *counts[2], *displs[2];   /* of their blocks, NULL: all have `count` */
+    struct extent **uses;               /* [variant][use] */
+    struct extent **scratch;            /* [variant][scratch] */
     size_t *scratch_at;                 /* [scratch] offset in a slot */
     struct value *slots;
     size_t slot_elements;
@@ -55,7 +61,8 @@ enum { STEP_STARTED = -1, STEP_DONE = -2 };
 struct check {
     const struct topo *topo;
     const struct check_case *c;
-    size_t L[2], chunks;
+    size_t *L, chunks;                  /* L: [variants] */
+    int variants;
     int window;
     struct machine *machines;
     char *why;
@@ -64,7 +71,19 @@ struct check {
 
 void *check_take(size_t bytes);         /* zeroed; until the end of this check */
 void check_fail(struct check *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static inline int variant_of(const struct check *k, size_t chunk) { return chunk + 1 == k->chunks; }
+static inline int variant_of(const struct check *k, size_t chunk)
+{
+    return k->c->counts ? (int)chunk : chunk + 1 == k->chunks;
+}
+/* Are ranges of messages the same at both ends? Not where each rank numbers its blocks. */
+static inline bool same_ranges(const struct check *k)
+{
+    return k->c->call.kind != COLL_ALLTOALL && k->c->call.kind != COLL_ALLTOALLV;
+}
+struct sched_chunk check_chunk(const struct check *k, int rank, uint8_t buffer, int variant);
+/* A rank's block in a buffer (0: send, 1: receive): where it begins, and its elements. */
+size_t check_block_at(const struct check *k, int rank, int side, int block);
+size_t check_block_length(const struct check *k, int rank, int side, int block);
 struct sched_view check_view(const struct check *k, int rank, const struct sched_ref *ref, size_t chunk);
 struct value check_leaf(const struct check *k, int rank, size_t element);
 uint64_t check_fold(uint64_t order, uint64_t next);

@@ -144,8 +144,8 @@ static void run_reduce(struct check *k, int rank, size_t chunk, int step)
     }
 }
 
-/* Elements first .. of one rank's `in` to another's `out`. */
-static void move(struct check *k, int from, int in_step, int to, int out_step, size_t chunk, struct extent e)
+/* Elements first .. of one rank's `in` to another's `out`, where they are elements `at` .. */
+static void move(struct check *k, int from, int in_step, int to, int out_step, size_t chunk, struct extent e, size_t at)
 {
     const struct sched *fs = k->machines[from].sched, *ts = k->machines[to].sched;
     struct sched_view in = check_view(k, from, &fs->steps[in_step].in, chunk);
@@ -153,7 +153,7 @@ static void move(struct check *k, int from, int in_step, int to, int out_step, s
     for (size_t v = e.first, end = e.first + e.length; v < end;) {
         struct value *source, *target;
         size_t n = piece(&in, v, end - v, &source);
-        n = piece(&out, v, n, &target);
+        n = piece(&out, at + (v - e.first), n, &target);
         for (size_t i = 0; i < n; i++) {
             if (source[i].count == 0) {
                 check_fail(k, "rank %d: step %d of chunk %zu moves what is undefined", from, in_step, chunk);
@@ -186,7 +186,7 @@ static void run_island(struct check *k, int island, size_t number)
             return;
         }
     }
-    size_t L = k->L[variant_of(k, chunk)];
+    struct sched_chunk c = check_chunk(k, head, BUF_RECV, variant_of(k, chunk));
     struct sched_view views[256];
     for (int p = 0; p < size && first->kind == STEP_LOCAL_REDUCE; p++) {
         int r = topo_member(t, island, p);
@@ -198,13 +198,17 @@ static void run_island(struct check *k, int island, size_t number)
         struct machine *m = &k->machines[owner];
         const struct sched_step *s = &m->sched->steps[step];
         size_t v, length;
-        sched_owner_part(&m->topo, s, p, L, &v, &length);
+        sched_owner_part(&m->topo, s, p, &c, &v, &length);
         if (first->kind == STEP_LOCAL_SPREAD) {
             for (int q = 0; q < size && length; q++) {
                 int reader = topo_member(t, island, q);
-                if (first->readers == READERS_ALL || first->root == q)
+                size_t lo, hi;
+                sched_reader_part(&m->topo, s, q, &c, &lo, &hi);
+                hi = lo + hi < v + length ? lo + hi : v + length;
+                lo = lo > v ? lo : v;
+                if (lo < hi)
                     move(k, owner, step, reader, k->machines[reader].op_step[number], chunk,
-                         (struct extent){v, length});
+                         (struct extent){lo, hi - lo}, lo);
             }
             continue;
         }
@@ -322,10 +326,11 @@ static void happen(struct run *run, struct event e)
 {
     struct check *k = run->k;
     struct machine *m = &k->machines[e.rank];   /* not of ISLAND_RUNS */
+    const struct extent *uses = e.what == ISLAND_RUNS ? NULL : m->uses[variant_of(k, e.chunk)];
     switch (e.what) {
     case STEP_RUNS:
         if (m->sched->steps[e.step].kind == STEP_COPY)
-            move(k, e.rank, e.step, e.rank, e.step, e.chunk, m->uses[variant_of(k, e.chunk)][use_in(e.step)]);
+            move(k, e.rank, e.step, e.rank, e.step, e.chunk, uses[use_in(e.step)], uses[use_out(e.step)].first);
         else
             run_reduce(k, e.rank, e.chunk, e.step);
         e.what = STEP_ENDS;
@@ -333,7 +338,8 @@ static void happen(struct run *run, struct event e)
         break;
     case MESSAGE_MOVES: {
         struct partner to = m->partner[e.step];
-        move(k, e.rank, e.step, to.rank, to.step, e.chunk, m->uses[variant_of(k, e.chunk)][use_in(e.step)]);
+        move(k, e.rank, e.step, to.rank, to.step, e.chunk, uses[use_in(e.step)],
+             k->machines[to.rank].uses[variant_of(k, e.chunk)][use_out(to.step)].first);
         e.what = STEP_ENDS;
         add_event(run, e);
         add_event(run, (struct event){.what = STEP_ENDS, .rank = to.rank, .step = to.step, .chunk = e.chunk});

@@ -102,6 +102,29 @@ void check_free(const struct topo *topo, struct sched **scheds)
     }
 }
 
+struct sched_chunk check_chunk(const struct check *k, int rank, uint8_t buffer, int variant)
+{
+    return (struct sched_chunk){.first = k->c->counts ? (size_t)variant * k->c->chunk : 0, .length = k->L[variant],
+                                .counts = k->machines[rank].counts[buffer != BUF_SEND]};
+}
+
+size_t check_block_length(const struct check *k, int rank, int side, int block)
+{
+    const size_t *counts = k->machines[rank].counts[side];
+    return counts ? counts[block] : k->c->count;
+}
+
+size_t check_block_at(const struct check *k, int rank, int side, int block)
+{
+    const struct machine *m = &k->machines[rank];
+    if (m->displs[side])
+        return m->displs[side][block];
+    size_t at = 0;
+    for (int r = 0; r < block; r++)
+        at += check_block_length(k, rank, side, r);
+    return at;
+}
+
 struct sched_view check_view(const struct check *k, int rank, const struct sched_ref *ref, size_t chunk)
 {
     const struct machine *m = &k->machines[rank];
@@ -117,6 +140,8 @@ struct sched_view check_view(const struct check *k, int rank, const struct sched
     view.layout = ref->buffer == BUF_SEND ? m->sched->send_layout : m->sched->recv_layout;
     if (ref->range.space == SPACE_BLOCKS)
         view.ranks = k->topo->members + k->topo->island_first[ref->range.island];
+    view.counts = m->counts[ref->buffer != BUF_SEND];
+    view.displs = m->displs[ref->buffer != BUF_SEND];
     return view;
 }
 
@@ -126,45 +151,136 @@ static struct value *allocate(struct machine *m, int which, size_t elements)
     return m->memory[which] = check_take((elements + 1) * sizeof(struct value));
 }
 
+static void set_input(struct machine *m, struct value *at, size_t elements)
+{
+    m->input = at;
+    m->inputs = elements;
+}
+
+/* Displacements: gaps, and for some seeds the blocks in reverse order. *end: where the last ends. */
+static const size_t *displace(const struct check *k, const size_t *counts, size_t *end)
+{
+    int n = k->topo->ranks;
+    size_t *displs = check_take((size_t)n * sizeof(*displs)), at = 0;
+    for (int i = 0; i < n; i++) {
+        int r = k->c->seed % 2 ? i : n - 1 - i;
+        displs[r] = at;
+        at += counts[r] + k->c->gap;
+    }
+    *end = at;
+    return displs;
+}
+
+/* The tables of a rank. *send, *recv: elements of buffers that have all blocks. */
+static void make_tables(struct check *k, int rank, size_t *send, size_t *recv)
+{
+    struct machine *m = &k->machines[rank];
+    enum coll_kind kind = k->c->call.kind;
+    size_t n = (size_t)k->topo->ranks;
+    *send = *recv = k->c->count * n;
+    if (!k->c->counts)
+        return;
+    m->counts[0] = m->counts[1] = k->c->counts;
+    if (kind == COLL_ALLTOALLV) {
+        size_t *from = check_take(n * sizeof(size_t));
+        for (size_t r = 0; r < n; r++)
+            from[r] = k->c->counts[r * n + (size_t)rank];
+        m->counts[0] = k->c->counts + (size_t)rank * n;
+        m->counts[1] = from;
+    }
+    *send = check_block_at(k, rank, 0, (int)n);
+    *recv = check_block_at(k, rank, 1, (int)n);
+    if (kind == COLL_SCATTERV || kind == COLL_ALLTOALLV)
+        m->displs[0] = displace(k, m->counts[0], send);
+    if (kind == COLL_GATHERV || kind == COLL_ALLGATHERV || kind == COLL_ALLTOALLV)
+        m->displs[1] = displace(k, m->counts[1], recv);
+}
+
 /* The user's buffers of a rank, as the collective defines them, and not as the schedule says. */
 static void make_buffers(struct check *k, int rank)
 {
     struct machine *m = &k->machines[rank];
     const struct sched_call *call = &k->c->call;
-    size_t n = k->c->count, all = n * (size_t)k->topo->ranks;
+    size_t n = k->c->count, all_send, all_recv, own;
     enum sched_layout send = LAYOUT_NONE, recv = LAYOUT_NONE;
+    bool root = rank == call->root, placed = call->in_place;
+    make_tables(k, rank, &all_send, &all_recv);
+    own = check_block_length(k, rank, 0, rank);
     switch (call->kind) {
     case COLL_ALLREDUCE:
     case COLL_REDUCE:
+    case COLL_SCAN:
+    case COLL_EXSCAN:
         send = LAYOUT_VECTOR;
         m->send = allocate(m, 0, n);
-        if (call->kind == COLL_REDUCE && rank != call->root)
+        set_input(m, m->send, n);
+        if (call->kind == COLL_REDUCE && !root)
             break;
         recv = LAYOUT_VECTOR;
-        m->recv = k->c->same ? m->send : allocate(m, 1, n);
+        m->recv = k->c->same || placed ? m->send : allocate(m, 1, n);
         break;
     case COLL_BCAST:
         recv = LAYOUT_VECTOR;
         m->recv = allocate(m, 1, n);
+        if (root)
+            set_input(m, m->recv, n);
         break;
     case COLL_ALLGATHER:
-        recv = LAYOUT_BLOCKS;
-        m->recv = allocate(m, 1, all);
-        if (!call->in_place) {
+    case COLL_ALLGATHERV:
+    case COLL_GATHER:
+    case COLL_GATHERV:
+        if (call->kind == COLL_ALLGATHER || call->kind == COLL_ALLGATHERV || root) {
+            recv = LAYOUT_BLOCKS;
+            m->recv = allocate(m, 1, all_recv);
+        }
+        if (placed && m->recv) {
+            set_input(m, m->recv + check_block_at(k, rank, 1, rank), own);
+        } else {
             send = LAYOUT_BLOCK;
-            m->send = allocate(m, 0, n);
+            m->send = allocate(m, 0, own);
+            set_input(m, m->send, own);
+        }
+        break;
+    case COLL_SCATTER:
+    case COLL_SCATTERV:
+        if (root) {
+            send = LAYOUT_BLOCKS;
+            m->send = allocate(m, 0, all_send);
+            set_input(m, m->send, all_send);
+        }
+        if (!root || !placed) {
+            recv = LAYOUT_BLOCK;
+            m->recv = allocate(m, 1, check_block_length(k, rank, 1, rank));
+        }
+        break;
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV:
+        recv = LAYOUT_BLOCKS;
+        m->recv = allocate(m, 1, all_recv);
+        if (placed) {
+            set_input(m, m->recv, all_recv);
+        } else {
+            send = LAYOUT_BLOCKS;
+            m->send = allocate(m, 0, all_send);
+            set_input(m, m->send, all_send);
         }
         break;
     case COLL_REDUCE_SCATTER_BLOCK:
+    case COLL_REDUCE_SCATTER:
         send = LAYOUT_BLOCKS;
         recv = LAYOUT_BLOCK;
-        m->send = allocate(m, 0, all);
-        m->recv = call->in_place ? m->send : k->c->same ? m->send + (size_t)rank * n : allocate(m, 1, n);
+        m->send = allocate(m, 0, all_send);
+        set_input(m, m->send, all_send);
+        m->recv = placed ? m->send : k->c->same ? m->send + check_block_at(k, rank, 0, rank) : allocate(m, 1, own);
+        m->length[1] = own;
         break;
     default:
         check_fail(k, "no such collective");
         return;
     }
+    m->length[0] = m->send ? m->elements[0] : 0;
+    if (m->recv && !m->length[1])
+        m->length[1] = m->recv == m->memory[0] ? m->elements[0] : m->elements[1];
     if (m->sched->kind != call->kind || m->sched->send_layout != send || m->sched->recv_layout != recv)
         check_fail(k, "rank %d: wrong kind or layouts %d, %d", rank, m->sched->send_layout, m->sched->recv_layout);
 }
@@ -172,17 +288,15 @@ static void make_buffers(struct check *k, int rank)
 /* What the ranks contribute. Elements are numbered as they stand in the rank's input. */
 static void fill_buffers(struct check *k)
 {
-    const struct sched_call *call = &k->c->call;
     for (int r = 0; r < k->topo->ranks; r++) {
         struct machine *m = &k->machines[r];
-        struct value *input = m->send;
-        size_t elements = m->elements[0];
-        if (call->kind == COLL_BCAST || (call->kind == COLL_ALLGATHER && call->in_place)) {
-            input = call->kind == COLL_BCAST ? m->recv : m->recv + (size_t)r * k->c->count;
-            elements = call->kind == COLL_BCAST && r != call->root ? 0 : k->c->count;
+        for (size_t e = 0; e < m->inputs; e++)
+            m->input[e] = check_leaf(k, r, e);
+        for (int i = 0; i < 2; i++) {
+            m->start[i] = check_take((m->elements[i] + 1) * sizeof(struct value));
+            if (m->elements[i])
+                memcpy(m->start[i], m->memory[i], m->elements[i] * sizeof(struct value));
         }
-        for (size_t e = 0; e < elements; e++)
-            input[e] = check_leaf(k, r, e);
     }
 }
 
@@ -222,10 +336,75 @@ static void expect(struct check *k, int rank, const char *what, size_t e, const 
                    should.count);
 }
 
+/* The reduction of element `e` over ranks 0 .. last, in rank order. */
+static struct value prefix(const struct check *k, int last, size_t e)
+{
+    struct value all = check_leaf(k, 0, e);
+    for (int r = 1; r <= last; r++) {
+        struct value v = check_leaf(k, r, e);
+        all.set |= v.set;
+        all.sum += v.sum;
+        all.count++;
+        all.order = check_fold(check_fold(0, all.order), v.order);
+    }
+    return all;
+}
+
+/* What rank `to` gets from rank `from`. */
+static struct value moved(const struct check *k, int from, int to, size_t e)
+{
+    switch (k->c->call.kind) {
+    case COLL_SCATTER:
+    case COLL_SCATTERV:
+        return check_leaf(k, from, check_block_at(k, from, 0, to) + e);
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV:
+        return check_leaf(k, from, check_block_at(k, from, k->c->call.in_place, to) + e);
+    default:
+        return check_leaf(k, from, e);
+    }
+}
+
+/* What should be in the receive buffer of a rank at the end; it has what was there at the beginning. vector: the
+ * reduction, if there is one. */
+static void want_result(struct check *k, int rank, const struct value *vector, struct value *want)
+{
+    const struct sched_call *call = &k->c->call;
+    size_t n = k->c->count;
+    switch (call->kind) {
+    case COLL_ALLREDUCE:
+    case COLL_REDUCE:
+    case COLL_BCAST:
+        for (size_t e = 0; e < n; e++)
+            want[e] = vector ? vector[e] : check_leaf(k, call->root, e);
+        break;
+    case COLL_REDUCE_SCATTER_BLOCK:
+    case COLL_REDUCE_SCATTER:
+        for (size_t e = 0; e < check_block_length(k, rank, 0, rank); e++)
+            want[e] = reduced(k, check_block_at(k, rank, 0, rank) + e);
+        break;
+    case COLL_SCAN:
+    case COLL_EXSCAN:
+        for (size_t e = 0; e < n && (rank > 0 || call->kind == COLL_SCAN); e++) {
+            want[e] = prefix(k, call->kind == COLL_SCAN ? rank : rank - 1, e);
+            want[e].final = call->exact && rank > 0;
+        }
+        break;
+    case COLL_SCATTER:
+    case COLL_SCATTERV:
+        for (size_t e = 0; e < check_block_length(k, rank, 1, rank); e++)
+            want[e] = moved(k, call->root, rank, e);
+        break;
+    default:
+        for (int r = 0; r < k->topo->ranks; r++)
+            for (size_t e = 0; e < check_block_length(k, rank, 1, r); e++)
+                want[check_block_at(k, rank, 1, r) + e] = moved(k, r, rank, e);
+    }
+}
+
 static void check_results(struct check *k)
 {
     const struct sched_call *call = &k->c->call;
-    const struct topo *t = k->topo;
     size_t n = k->c->count;
     struct value *vector = NULL;
     if (call->kind == COLL_ALLREDUCE || call->kind == COLL_REDUCE) {
@@ -233,24 +412,17 @@ static void check_results(struct check *k)
         for (size_t e = 0; e < n; e++)
             vector[e] = reduced(k, e);
     }
-    for (int r = 0; r < t->ranks && !k->failed; r++) {
+    for (int r = 0; r < k->topo->ranks && !k->failed; r++) {
         struct machine *m = &k->machines[r];
-        if (call->kind == COLL_ALLGATHER) {
-            for (size_t e = 0; e < n * (size_t)t->ranks; e++)
-                expect(k, r, "result", e, &m->recv[e], check_leaf(k, (int)(e / n), e % n));
-        } else if (call->kind == COLL_REDUCE_SCATTER_BLOCK) {
-            for (size_t e = 0; e < n; e++)
-                expect(k, r, "result", e, &m->recv[e], reduced(k, (size_t)r * n + e));
-        } else if (m->recv) {
-            for (size_t e = 0; e < n; e++)
-                expect(k, r, "result", e, &m->recv[e], vector ? vector[e] : check_leaf(k, call->root, e));
-        }
+        bool one = m->recv && m->memory[0] && m->recv >= m->memory[0] && m->recv <= m->memory[0] + m->elements[0] &&
+                   !m->memory[1];
+        int place = one ? 0 : 1;
+        if (m->recv)
+            want_result(k, r, vector, m->start[place] + (m->recv - m->memory[place]));
         /* What is not the result is as it was. */
-        for (size_t e = 0; m->send && e < m->elements[0]; e++) {
-            if (m->recv < m->send || m->recv >= m->send + m->elements[0] || &m->send[e] < m->recv ||
-                &m->send[e] >= m->recv + n)
-                expect(k, r, "input", e, &m->send[e], check_leaf(k, r, e));
-        }
+        for (int i = 0; i < 2; i++)
+            for (size_t e = 0; e < m->elements[i]; e++)
+                expect(k, r, i == place ? "result" : "input", e, &m->memory[i][e], m->start[i][e]);
     }
 }
 
@@ -261,32 +433,43 @@ static void measure(struct check *k, int rank)
     const struct sched *s = m->sched;
     size_t uses = 2 * (size_t)s->n_steps + (size_t)s->n_refs;
     m->scratch_at = check_take((size_t)s->n_scratch * sizeof(size_t));
-    for (int v = 0; v < 2; v++) {
-        m->uses[v] = check_take(uses * sizeof(struct extent));
-        m->scratch[v] = check_take((size_t)s->n_scratch * sizeof(struct extent));
-        if (v == 1 && k->L[1] == k->L[0]) {
+    m->uses = check_take((size_t)k->variants * sizeof(*m->uses));
+    m->scratch = check_take((size_t)k->variants * sizeof(*m->scratch));
+    for (int v = 0; v < k->variants; v++) {
+        struct sched_chunk chunks[] = {check_chunk(k, rank, BUF_SEND, v), check_chunk(k, rank, BUF_RECV, v)};
+        if (v == 1 && !k->c->counts && k->L[1] == k->L[0]) {
             m->uses[1] = m->uses[0];
             m->scratch[1] = m->scratch[0];
             break;
         }
+        m->uses[v] = check_take(uses * sizeof(struct extent));
+        m->scratch[v] = check_take((size_t)s->n_scratch * sizeof(struct extent));
         for (int i = 0; i < s->n_steps; i++) {
-            struct extent *in = &m->uses[v][use_in(i)], *out = &m->uses[v][use_out(i)];
-            sched_range_at(k->topo, &s->steps[i].in.range, k->L[v], &in->first, &in->length);
-            sched_range_at(k->topo, &s->steps[i].out.range, k->L[v], &out->first, &out->length);
+            const struct sched_ref *in = &s->steps[i].in, *out = &s->steps[i].out;
+            struct extent *from = &m->uses[v][use_in(i)], *to = &m->uses[v][use_out(i)];
+            sched_range_at(k->topo, &in->range, &chunks[in->buffer != BUF_SEND], &from->first, &from->length);
+            sched_range_at(k->topo, &out->range, &chunks[out->buffer != BUF_SEND], &to->first, &to->length);
         }
         for (int i = 0; i < s->n_refs; i++) {
             struct extent *ref = &m->uses[v][use_ref(s, i)];
-            sched_range_at(k->topo, &s->refs[i].range, k->L[v], &ref->first, &ref->length);
+            sched_range_at(k->topo, &s->refs[i].range, &chunks[s->refs[i].buffer != BUF_SEND], &ref->first,
+                           &ref->length);
         }
         for (int i = 0; i < s->n_scratch; i++) {
             struct extent *e = &m->scratch[v][i];
-            sched_range_at(k->topo, &s->scratch[i].range, k->L[v], &e->first, &e->length);
+            sched_range_at(k->topo, &s->scratch[i].range, &chunks[1], &e->first, &e->length);
         }
     }
     for (int i = 0; i < s->n_scratch; i++) {
-        size_t a = m->scratch[0][i].length, b = m->scratch[1][i].length;
+        /* What the engine makes room for, knowing the first chunk and the last. */
+        size_t a = m->scratch[0][i].length, b = m->scratch[k->variants - 1][i].length;
+        size_t most = (a > b ? a : b) + (k->c->counts ? 2 * SCHED_ALIGN : 0);
+        for (int v = 0; v < k->variants; v++)
+            if (m->scratch[v][i].length > most)
+                check_fail(k, "rank %d: scratch %d takes %zu elements in chunk %d, there is room for %zu", rank, i,
+                           m->scratch[v][i].length, v, most);
         m->scratch_at[i] = m->slot_elements;
-        m->slot_elements += a > b ? a : b;
+        m->slot_elements += most;
     }
     m->slots = check_take((m->slot_elements * (size_t)k->window + 1) * sizeof(struct value));
 }
@@ -329,7 +512,7 @@ static void check_indices(struct check *k, int rank)
         const struct sched_step *p = &s->steps[i];
         if (!ref_valid(k, s, &p->in) || !ref_valid(k, s, &p->out))
             check_fail(k, "rank %d: step %d uses a range or scratch that does not exist", rank, i);
-        if (p->kind > STEP_COPY || p->owners > OWNERS_ROOT || p->readers > READERS_ROOT || p->lag > 1 ||
+        if (p->kind > STEP_COPY || p->owners > OWNERS_ROOT || p->readers > READERS_BLOCK || p->lag > 1 ||
             p->phase > PHASE_STAGE)
             check_fail(k, "rank %d: step %d has a field out of range", rank, i);
         if (p->kind == STEP_REDUCE && (p->n_in < 1 || p->first_in < 0 || p->first_in + p->n_in > s->n_refs))
@@ -348,8 +531,12 @@ bool check_schedules(const struct topo *topo, const struct check_case *c, struct
     why[0] = '\0';
     struct check k = {.topo = topo, .c = c, .window = c->window, .why = why};
     k.chunks = sched_chunks(c->count, c->chunk);
-    k.L[1] = k.chunks ? c->count - (k.chunks - 1) * c->chunk : 0;
-    k.L[0] = k.chunks > 1 ? c->chunk : k.L[1];
+    k.variants = !c->counts ? 2 : k.chunks ? (int)k.chunks : 1;
+    k.L = check_take((size_t)k.variants * sizeof(*k.L));
+    for (int v = 0; v < k.variants; v++)
+        k.L[v] = k.chunks > 1 ? c->chunk : c->count;
+    if (k.chunks > 1)
+        k.L[k.variants - 1] = c->count - (k.chunks - 1) * c->chunk;
     k.machines = check_take((size_t)topo->ranks * sizeof(*k.machines));
     for (int r = 0; r < topo->ranks && !k.failed; r++) {
         k.machines[r].topo = *topo;
@@ -357,9 +544,9 @@ bool check_schedules(const struct topo *topo, const struct check_case *c, struct
         k.machines[r].sched = scheds[r];
         check_indices(&k, r);
         if (!k.failed)
-            measure(&k, r);
-        if (!k.failed)
             make_buffers(&k, r);
+        if (!k.failed)
+            measure(&k, r);
     }
     void (*const stages[])(struct check *) = {check_messages, check_static, check_wire_bytes, fill_buffers,
                                               check_execute, check_results};

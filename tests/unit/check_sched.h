@@ -22,10 +22,13 @@ enum { CHECK_STAGE_SEND = 1, CHECK_STAGE_RECV = 2 };
 
 struct check_case {
     struct sched_call call;        /* stage_*: not used, see staged */
-    bool same;                     /* allreduce, reduce: one pointer for both buffers; reduce_scatter_block without
-                                    * in_place: the result is this rank's block of the input */
+    bool same;                     /* allreduce, reduce: one pointer for both buffers; reduce_scatter, and
+                                    * reduce_scatter_block without in_place: the result is this rank's block of the
+                                    * input */
+    const size_t *counts;          /* blocks of different lengths: for each rank; alltoallv: [from * ranks + to] */
+    size_t gap;                    /* between displacements */
     const unsigned char *staged;   /* for each rank; NULL: none. Buffers in place must be staged both or not at all */
-    size_t count, chunk;
+    size_t count, chunk;           /* count: with counts, the largest */
     int window, delay;
     enum check_order order;
     uint64_t seed;

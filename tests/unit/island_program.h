@@ -105,7 +105,7 @@ static size_t space_length(const struct program *p, const struct task *t)
     int last = t->step.owners == OWNERS_ROOT ? t->step.root : p->island->members - 1;
     size_t first, length;
 
-    sched_owner_part(&p->comm->topo, &t->step, last, t->op.L, &first, &length);
+    sched_owner_part(&p->comm->topo, &t->step, last, &t->op.chunk, &first, &length);
     return first + length;
 }
 
@@ -137,9 +137,9 @@ static void draw_step(const struct program *p, int n, struct task *t)
     t->op.divide_by = t->op.op == RED_AVG && draw(&r, 2) ? (uint32_t)members : 0;
     t->op.out_wide = draw(&r, 3) == 0;
     most = p->slot_bytes / space_ranks / red_size(t->op.type);
-    t->op.L = lengths[draw(&r, sizeof(lengths) / sizeof(lengths[0]))];
-    if (t->op.L > most)
-        t->op.L = most;
+    t->op.chunk.length = lengths[draw(&r, sizeof(lengths) / sizeof(lengths[0]))];
+    if (t->op.chunk.length > most)
+        t->op.chunk.length = most;
     t->op.number = (uint64_t)n;
     t->op.step = &t->step;
 }
@@ -151,9 +151,9 @@ static size_t draw_view(const struct program *p, struct random *r, struct task *
     const struct topo *topo = &p->comm->topo;
     bool own_block = t->step.owners == OWNERS_BLOCK && part_only;
 
-    *view = (struct sched_view){.element = element, .L = t->op.L};
-    view->count = t->op.L + draw(r, 2) * draw(r, 50);
-    view->chunk_first = draw(r, view->count - t->op.L + 1);
+    *view = (struct sched_view){.element = element, .L = t->op.chunk.length};
+    view->count = t->op.chunk.length + draw(r, 2) * draw(r, 50);
+    view->chunk_first = draw(r, view->count - t->op.chunk.length + 1);
     if (draw(r, 3) == 0) {
         view->layout = LAYOUT_NONE;
         view->first = part_only ? first : 0;
@@ -187,7 +187,7 @@ static int make_reduce(const struct program *p, int n, struct task *t, struct ra
     const void *srcs[64];
     struct red_call call;
 
-    sched_owner_part(topo, &t->step, position, t->op.L, &first, &length);
+    sched_owner_part(topo, &t->step, position, &t->op.chunk, &first, &length);
     space = space_length(p, t);
     out_element = t->op.out_wide ? wide : element;
     if (take_buffer(&t->in, draw_view(p, r, t, &t->op.in, element, false, 0, 0, space) * element, p->seed + 1))
@@ -244,7 +244,7 @@ static int make_spread(const struct program *p, int n, struct task *t, struct ra
     unsigned char one[16];
 
     space = space_length(p, t);
-    sched_owner_part(topo, &t->step, position, t->op.L, &first, &length);
+    sched_owner_part(topo, &t->step, position, &t->op.chunk, &first, &length);
     t->op.in = t->op.out = (struct sched_view){.layout = LAYOUT_NONE, .element = reader || length ? element : 0};
     if (reader) {
         size_t count = draw_view(p, r, t, &t->op.out, element, false, 0, 0, space);
@@ -270,7 +270,7 @@ static int make_spread(const struct program *p, int n, struct task *t, struct ra
     t->op.out.base = t->out.memory;
     t->op.in.base = t->alias ? t->out.memory : t->in.memory;
     for (int i = 0; reader && i < members; i++) {
-        sched_owner_part(topo, &t->step, i, t->op.L, &first, &length);
+        sched_owner_part(topo, &t->step, i, &t->op.chunk, &first, &length);
         for (size_t v = first; v < first + length; v++) {
             operand(p, n, i, t->op.type, element, v, one);
             put(&t->out, 0, &t->op.out, v, one);
@@ -312,7 +312,7 @@ static int check_buffer(const struct program *p, int n, const struct task *t, co
         fprintf(stderr, "rank %d, seed %llu, operation %d (%s, owners %d, readers %d, root %d, L %zu, %s %s): buffer "
                 "`%s` of %zu bytes is wrong at byte %zu\n", p->comm->rank, (unsigned long long)p->seed, n,
                 t->step.kind == STEP_LOCAL_REDUCE ? "reduce" : "spread", t->step.owners, t->step.readers, t->step.root,
-                t->op.L, red_type_name(t->op.type), red_op_name(t->op.op), which, b->bytes, i);
+                t->op.chunk.length, red_type_name(t->op.type), red_op_name(t->op.op), which, b->bytes, i);
     free(seen);
     return i < b->bytes;
 }

@@ -175,7 +175,7 @@ static struct sched_view vector_view(void *base, size_t L)
 
 static struct island_op local_op(const struct sched_step *step, uint64_t number, size_t L, void *in, void *out)
 {
-    return (struct island_op){.number = number, .step = step, .L = L, .in = vector_view(in, L),
+    return (struct island_op){.number = number, .step = step, .chunk.length = L, .in = vector_view(in, L),
                               .out = vector_view(out, L), .type = RED_INT32, .op = RED_SUM};
 }
 

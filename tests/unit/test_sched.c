@@ -32,6 +32,7 @@ enum { STRIDE = 1 };
 #endif
 
 enum { WORKERS = 2, MAX_RANKS = 256, COUNTS = 68, KINDS = COLL_BARRIER };
+enum { MAX_TABLE = 64 };   /* ranks with a length for each pair */
 
 struct random { uint64_t state; };
 
@@ -60,7 +61,31 @@ struct job {
     int ranks;
     struct check_case c;
     unsigned char staged[MAX_RANKS];
+    size_t counts[MAX_TABLE * MAX_TABLE];
 };
+
+/* Blocks of different lengths, at most job->c.count: zeros among them, or all but one, or none at all. */
+static void make_counts(struct random *r, struct job *job)
+{
+    struct check_case *c = &job->c;
+    int n = c->call.kind == COLL_ALLTOALLV ? job->ranks * job->ranks : job->ranks;
+    size_t most = 0;
+    uint64_t how = draw(r, 4);
+    for (int i = 0; i < n; i++) {
+        job->counts[i] = how == 0 && !chance(r, 4) ? 0 : how == 1 ? c->count - draw(r, c->count / 8 + 1)
+                                                                 : draw(r, c->count + 1);
+        if (how == 3 && chance(r, 3))
+            job->counts[i] = 0;
+    }
+    /* In place, what two ranks exchange is of one length. */
+    for (int i = 0; i < n && c->call.kind == COLL_ALLTOALLV && c->call.in_place; i++)
+        job->counts[i % job->ranks * job->ranks + i / job->ranks] = job->counts[i];
+    for (int i = 0; i < n; i++)
+        most = job->counts[i] > most ? job->counts[i] : most;
+    c->count = most;
+    c->counts = job->counts;
+    c->gap = draw(r, 3);
+}
 
 /* The rest of a call: how it is cut, in place, staged, ordered. Small: few elements. */
 static void finish_call(struct random *r, struct job *job)
@@ -69,8 +94,12 @@ static void finish_call(struct random *r, struct job *job)
     enum coll_kind kind = c->call.kind;
     c->call.exact = chance(r, 3);
     bool shared = chance(r, 2);
-    c->call.in_place = shared && (kind == COLL_ALLGATHER || (kind == COLL_REDUCE_SCATTER_BLOCK && chance(r, 2)));
-    c->same = shared && !c->call.in_place && kind != COLL_ALLGATHER && kind != COLL_BCAST;
+    c->call.in_place = shared && kind != COLL_ALLREDUCE && kind != COLL_REDUCE && kind != COLL_BCAST &&
+                       kind != COLL_REDUCE_SCATTER && (kind != COLL_REDUCE_SCATTER_BLOCK || chance(r, 2));
+    c->same = shared && !c->call.in_place && (kind == COLL_ALLREDUCE || kind == COLL_REDUCE ||
+                                              kind == COLL_REDUCE_SCATTER_BLOCK || kind == COLL_REDUCE_SCATTER);
+    if (coll_traits(kind) & (COLL_TABLE | COLL_OWN_TABLE))
+        make_counts(r, job);
     if (c->chunk == 0) {
         size_t pieces = 1 + draw(r, 5);
         c->chunk = c->count / pieces + draw(r, 3);
@@ -93,6 +122,7 @@ static void finish_call(struct random *r, struct job *job)
 
 /* Compositions: rank i and i+1 are in one island where the bit is not set. */
 enum { SMALL = 8, COMPOSITIONS = (1 << SMALL) - 1 };
+enum { EVERY_COUNT = COLL_REDUCE_SCATTER, SOME_COUNTS = 12 };   /* kinds with every count; counts of the others */
 
 static void composition_job(struct random *r, uint64_t number, struct job *job)
 {
@@ -102,8 +132,15 @@ static void composition_job(struct random *r, uint64_t number, struct job *job)
     for (int i = 1; i < job->ranks; i++)
         job->facts[i].island_key = job->facts[i - 1].island_key + (which >> (i - 1) & 1);
     finish_facts(r, job->facts, job->ranks);
-    job->c.count = number % COUNTS;
-    job->c.call.kind = (enum coll_kind)(number / COUNTS);
+    bool all = number < (uint64_t)COUNTS * EVERY_COUNT;
+    if (all) {
+        job->c.count = number % COUNTS;
+        job->c.call.kind = (enum coll_kind)(number / COUNTS);
+    } else {
+        number -= (uint64_t)COUNTS * EVERY_COUNT;
+        job->c.count = draw(r, COUNTS);
+        job->c.call.kind = (enum coll_kind)(EVERY_COUNT + number / SOME_COUNTS);
+    }
     job->c.call.root = (int)draw(r, (uint64_t)job->ranks);
     finish_call(r, job);
 }
@@ -141,7 +178,7 @@ static void interleaving_job(struct random *r, uint64_t number, struct job *job)
 }
 
 /* Counts around chunk borders, and lengths from which cuts are aligned. */
-enum { BORDERS = 3000 };
+enum { BORDERS = 6000 };
 
 static void border_job(struct random *r, uint64_t number, struct job *job)
 {
@@ -160,18 +197,20 @@ static void border_job(struct random *r, uint64_t number, struct job *job)
 }
 
 /* Up to 256 ranks. */
-enum { LARGE = 1200 };
+enum { LARGE = 2400 };
 
 static void large_job(struct random *r, uint64_t number, struct job *job)
 {
-    uint64_t most = number % 8 == 0 ? MAX_RANKS : number % 4 == 1 ? 100 : 40;
+    uint64_t most = draw(r, 8) == 0 ? MAX_RANKS : draw(r, 4) == 1 ? 100 : 40;
+    job->c.call.kind = (enum coll_kind)(number % KINDS);
+    if (coll_traits(job->c.call.kind) & COLL_PAIRS && most > MAX_TABLE)
+        most = MAX_TABLE;
     job->ranks = (int)(1 + draw(r, most));
-    uint64_t islands = number % 16 == 3 ? 60 : 1 + draw(r, 12);
+    uint64_t islands = draw(r, 16) == 3 ? 60 : 1 + draw(r, 12);
     bool blocks = chance(r, 2);
     for (int i = 0; i < job->ranks; i++)
         job->facts[i].island_key = blocks ? (uint64_t)i * islands / (uint64_t)job->ranks : draw(r, islands);
     finish_facts(r, job->facts, job->ranks);
-    job->c.call.kind = (enum coll_kind)(number % KINDS);
     job->c.call.root = (int)draw(r, (uint64_t)job->ranks);
     job->c.count = draw(r, job->ranks > 64 ? 12 : 68);
     if (job->c.call.kind <= COLL_BCAST && job->ranks <= 64 && chance(r, 4))
@@ -193,7 +232,7 @@ enum { PARTS = sizeof(parts) / sizeof(*parts) };
 static uint64_t part_size(int part)
 {
     switch (part) {
-    case 0: return (uint64_t)COMPOSITIONS * COUNTS * KINDS;
+    case 0: return (uint64_t)COMPOSITIONS * (COUNTS * EVERY_COUNT + SOME_COUNTS * (KINDS - EVERY_COUNT));
     case 1: return (uint64_t)n_partitions * KINDS * REPEATS;
     case 2: return BORDERS;
     default: return LARGE;

@@ -62,7 +62,7 @@ static struct sched *clone(const struct sched *s)
 static size_t length_of(const struct broken *b, const struct sched_range *r, size_t *first)
 {
     size_t length;
-    sched_range_at(b->topo, r, L, first, &length);
+    sched_range_at(b->topo, r, &(struct sched_chunk){.length = L}, first, &length);
     return length;
 }
 
@@ -381,7 +381,8 @@ static void build_topology(struct topo *topo, const char *islands)
 static bool found(const struct topo *topo, struct check_case *c, struct sched *const *scheds, char *why)
 {
     bool both = c->call.kind == COLL_ALLREDUCE || c->call.kind == COLL_REDUCE ||
-                (c->call.kind == COLL_REDUCE_SCATTER_BLOCK && !c->call.in_place);
+                ((c->call.kind == COLL_REDUCE_SCATTER_BLOCK || c->call.kind == COLL_REDUCE_SCATTER) &&
+                 !c->call.in_place);
     for (int same = 0; same <= both; same++) {
         c->same = same;
         if (!check_schedules(topo, c, scheds, why))
@@ -401,8 +402,9 @@ static int break_all(const struct topo *topo, struct check_case *c, struct sched
     for (int rank = 0; rank < topo->ranks; rank++) {
         struct sched *good = scheds[rank];
         int places = good->n_steps > good->n_scratch ? good->n_steps : good->n_scratch;
-        /* In place, rank 0's result stands where its own block of the input was. */
-        bool one_buffer = c->call.kind == COLL_REDUCE_SCATTER_BLOCK && c->call.in_place && rank == 0;
+        /* In place, rank 0's result stands where its own block of the input was; all of a scan's does. */
+        bool one_buffer = c->call.in_place && ((c->call.kind == COLL_REDUCE_SCATTER_BLOCK && rank == 0) ||
+                                               (coll_traits(c->call.kind) & COLL_CHAIN));
         for (int step = 0; step < places; step++) {
             for (size_t f = 0; f < FAULTS; f++) {
                 if (one_buffer && (faults[f].make == wrong_in_buffer || faults[f].make == wrong_out_buffer ||
@@ -444,7 +446,7 @@ static void every_fault(void **state)
         for (int kind = 0; kind < COLL_BARRIER; kind++) {
             for (int variant = 0; variant < 6; variant++) {
                 bool in_place = variant % 2;
-                if (in_place && kind != COLL_ALLGATHER && kind != COLL_REDUCE_SCATTER_BLOCK)
+                if (in_place && (kind < COLL_ALLGATHER || kind == COLL_REDUCE_SCATTER))
                     continue;
                 /* One rank alone: all its places hold the same data. */
                 if (topo.ranks == 1 && variant % 4 != 0)
@@ -454,6 +456,13 @@ static void every_fault(void **state)
                              .in_place = in_place},
                     .staged = variant / 2 == 2 ? all_staged : NULL, .count = CHUNKS * L, .chunk = L, .window = 2,
                     .delay = 1, .order = CHECK_NEWEST, .seed = 7};
+                size_t counts[MAX_RANKS * MAX_RANKS];
+                if (coll_traits((enum coll_kind)kind) & (COLL_TABLE | COLL_OWN_TABLE)) {
+                    for (int b = 0; b < topo.ranks * topo.ranks; b++)   /* no two alike; the first chunk is full */
+                        counts[b] = c.count - 7 * (size_t)((b / topo.ranks + b % topo.ranks) % topo.ranks);
+                    c.counts = counts;
+                    c.gap = 2;
+                }
                 assert_int_equal(check_build(&topo, &c, scheds), 0);
                 missed += break_all(&topo, &c, scheds, &total);
                 check_free(&topo, scheds);

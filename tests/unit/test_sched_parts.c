@@ -82,7 +82,8 @@ static void cuts_in_order(void **state)
         size_t L = round % 2 ? 1 + draw(100) : 1 + draw(20000);
         uint8_t space = round % 4 < 2 ? SPACE_VECTOR : SPACE_BLOCKS;
         int home = (int)draw((uint64_t)t.islands);
-        size_t length = sched_space_length(&t, space, home, L);
+        struct sched_chunk chunk = {.length = L};
+        size_t length = sched_space_length(&t, space, home, &chunk);
         assert_true(length == (space == SPACE_BLOCKS ? (size_t)topo_island_size(&t, home) * L : L));
         struct sched_cut cuts[2];
         size_t at[2];
@@ -90,12 +91,51 @@ static void cuts_in_order(void **state)
             cuts[i].how = space == SPACE_BLOCKS && draw(2) ? CUT_BLOCK : CUT_WEIGHT;
             cuts[i].island = cuts[i].how == CUT_BLOCK ? home : (int)draw((uint64_t)t.islands);
             cuts[i].position = (int)draw((uint64_t)topo_island_size(&t, cuts[i].island) + 1);
-            at[i] = sched_cut_at(&t, &cuts[i], length, L);
+            at[i] = sched_cut_at(&t, &cuts[i], space, home, &chunk);
             long double exact = fraction(&t, cuts[i]) * (long double)length;
             assert_true((long double)at[i] <= exact + 1e-9L);
             assert_true((long double)at[i] > exact - (length >= SCHED_ALIGN_FROM ? SCHED_ALIGN : 1) - 1e-9L);
             if (length >= SCHED_ALIGN_FROM && at[i] < length)
                 assert_true(at[i] % L % SCHED_ALIGN == 0);
+        }
+        long double x = fraction(&t, cuts[0]), y = fraction(&t, cuts[1]);
+        assert_true(x > y + 1e-15L ? at[0] >= at[1] : x < y - 1e-15L ? at[0] <= at[1] : at[0] == at[1]);
+        topo_clear(&t);
+    }
+}
+
+/* With blocks of different lengths, too, cuts stand in the order of their fractions, in their own blocks. */
+static void uneven_cuts(void **state)
+{
+    (void)state;
+    static const int sizes[][5] = {{1}, {8, 4}, {3, 1}, {5, 7, 2}, {13, 1, 1, 6}};
+    for (int round = 0; round < 3000; round++) {
+        struct topo t;
+        size_t counts[32], starts[32];
+        build(&t, sizes[round % 5], round % 3 ? 65535 : 3, 0);
+        for (int r = 0; r < t.ranks; r++)
+            counts[r] = draw(3) ? draw(round % 2 ? 100 : 5000) : 0;
+        struct sched_chunk chunk = {.first = draw(60), .length = draw(4000), .counts = counts};
+        int home = (int)draw((uint64_t)t.islands), blocks = topo_island_size(&t, home);
+        starts[0] = 0;
+        for (int b = 0; b < blocks; b++) {
+            size_t n = counts[topo_member(&t, home, b)], piece = sched_piece(&chunk, topo_member(&t, home, b));
+            size_t left = n < chunk.first ? 0 : n - chunk.first;
+            assert_true(piece == (left < chunk.length ? left : chunk.length));
+            starts[b + 1] = starts[b] + piece;
+        }
+        assert_true(sched_space_length(&t, SPACE_BLOCKS, home, &chunk) == starts[blocks]);
+        struct sched_cut cuts[2];
+        size_t at[2];
+        for (int i = 0; i < 2; i++) {
+            cuts[i].how = draw(2) ? CUT_BLOCK : CUT_WEIGHT;
+            cuts[i].island = cuts[i].how == CUT_BLOCK ? home : (int)draw((uint64_t)t.islands);
+            cuts[i].position = (int)draw((uint64_t)topo_island_size(&t, cuts[i].island) + 1);
+            at[i] = sched_cut_at(&t, &cuts[i], SPACE_BLOCKS, home, &chunk);
+            int block = (int)(fraction(&t, cuts[i]) * blocks + 1e-12L);
+            assert_true(at[i] >= starts[block] && at[i] <= starts[block < blocks ? block + 1 : block]);
+            if (cuts[i].how == CUT_BLOCK)
+                assert_true(at[i] == starts[cuts[i].position]);
         }
         long double x = fraction(&t, cuts[0]), y = fraction(&t, cuts[1]);
         assert_true(x > y + 1e-15L ? at[0] >= at[1] : x < y - 1e-15L ? at[0] <= at[1] : at[0] == at[1]);
@@ -111,11 +151,12 @@ static void long_vectors(void **state)
     struct topo t;
     build(&t, sizes, 1, 0);
     size_t L = ((size_t)1 << 62) + 3;
+    struct sched_chunk chunk = {.length = L}, empty = {0};
     struct sched_cut cut = {.how = CUT_WEIGHT, .island = 0, .position = 3};
-    assert_true(sched_cut_at(&t, &cut, L, L) == (size_t)3 << 60);
+    assert_true(sched_cut_at(&t, &cut, SPACE_VECTOR, 0, &chunk) == (size_t)3 << 60);
     cut.position = 4;
-    assert_true(sched_cut_at(&t, &cut, L, L) == L);
-    assert_true(sched_cut_at(&t, &cut, 0, 0) == 0);
+    assert_true(sched_cut_at(&t, &cut, SPACE_VECTOR, 0, &chunk) == L);
+    assert_true(sched_cut_at(&t, &cut, SPACE_VECTOR, 0, &empty) == 0);
     topo_clear(&t);
     assert_true(sched_chunks(0, 8) == 0 && sched_chunks(8, 8) == 1 && sched_chunks(9, 8) == 2);
 }
@@ -128,14 +169,15 @@ static void parts_of_ranges(void **state)
     struct topo t;
     build(&t, sizes, 9, 0);
     for (size_t L = 0; L < 12000; L += L < 70 ? 1 : 997) {
+        struct sched_chunk chunk = {.length = L};
         for (int parts = 1; parts < 9; parts++) {
             struct sched_range r = {.lo = {.island = 0, .position = 1}, .hi = {.island = 1, .position = 2}, .parts = 1};
             size_t begin, whole, first, length, at;
-            sched_range_at(&t, &r, L, &begin, &whole);
+            sched_range_at(&t, &r, &chunk, &begin, &whole);
             at = begin;
             r.parts = parts;
             for (r.part = 0; r.part < parts; r.part++) {
-                sched_range_at(&t, &r, L, &first, &length);
+                sched_range_at(&t, &r, &chunk, &first, &length);
                 assert_true(first == at);
                 assert_true(length <= whole / (size_t)parts + SCHED_ALIGN + (size_t)parts);
                 at += length;
@@ -144,7 +186,7 @@ static void parts_of_ranges(void **state)
         }
         struct sched_range backwards = {.lo = {.position = 2}, .hi = {.position = 1}, .parts = 1};
         size_t first, length;
-        sched_range_at(&t, &backwards, L, &first, &length);
+        sched_range_at(&t, &backwards, &chunk, &first, &length);
         assert_true(length == 0);
     }
     topo_clear(&t);
@@ -157,23 +199,41 @@ static void owners(void **state)
     struct topo t;
     build(&t, sizes, 1, 3);   /* rank 3: position 1 of island 1 */
     struct sched_step s = {.owners = OWNERS_WEIGHT, .in = {.range = {.parts = 1}}};
+    struct sched_chunk chunk = {.length = 30};
     size_t first, length;
-    sched_owner_part(&t, &s, 1, 30, &first, &length);
+    sched_owner_part(&t, &s, 1, &chunk, &first, &length);
     assert_true(first == 10 && length == 10);
     s.in.range.space = SPACE_BLOCKS;
     s.in.range.island = 0;
-    sched_owner_part(&t, &s, 2, 30, &first, &length);
+    sched_owner_part(&t, &s, 2, &chunk, &first, &length);
     assert_true(first == 40 && length == 20);
     s.in.range.island = 1;
     s.owners = OWNERS_BLOCK;
-    sched_owner_part(&t, &s, 2, 30, &first, &length);
+    sched_owner_part(&t, &s, 2, &chunk, &first, &length);
     assert_true(first == 60 && length == 30);
     s.owners = OWNERS_ROOT;
     s.root = 2;
-    sched_owner_part(&t, &s, 2, 30, &first, &length);
+    sched_owner_part(&t, &s, 2, &chunk, &first, &length);
     assert_true(first == 0 && length == 90);
-    sched_owner_part(&t, &s, 0, 30, &first, &length);
+    sched_owner_part(&t, &s, 0, &chunk, &first, &length);
     assert_true(length == 0);
+    /* Readers: all, one, or each its own part. */
+    s.in.range.island = 0;
+    s.readers = READERS_ALL;
+    sched_reader_part(&t, &s, 1, &chunk, &first, &length);
+    assert_true(first == 0 && length == 60);
+    s.readers = READERS_ROOT;
+    sched_reader_part(&t, &s, 1, &chunk, &first, &length);
+    assert_true(length == 0);
+    sched_reader_part(&t, &s, 2, &chunk, &first, &length);
+    assert_true(first == 0 && length == 60);
+    s.readers = READERS_WEIGHT;
+    sched_reader_part(&t, &s, 1, &chunk, &first, &length);
+    assert_true(first == 20 && length == 20);
+    s.in.range.island = 1;
+    s.readers = READERS_BLOCK;
+    sched_reader_part(&t, &s, 1, &chunk, &first, &length);
+    assert_true(first == 30 && length == 30);
     topo_clear(&t);
 }
 
@@ -225,6 +285,50 @@ static void views(void **state)
     assert_true(sched_view_run(&nothing, 0, 0, &address) == 0);
 }
 
+/* Blocks of different lengths, displaced or not: every element where the slow way finds it. */
+static void uneven_views(void **state)
+{
+    (void)state;
+    static char memory[1 << 16];
+    static const int ranks[] = {0, 1, 2, 4, 5, 9, 10};
+    for (int round = 0; round < 4000; round++) {
+        size_t counts[11], displs[11], packed[12] = {0};
+        for (int r = 0; r < 11; r++)
+            counts[r] = draw(3) ? draw(40) : 0;
+        for (int r = 0, at = 0; r < 11; r++) {
+            displs[10 - r] = (size_t)at;
+            at += (int)(counts[10 - r] + draw(2));
+            packed[r + 1] = packed[r] + counts[r];
+        }
+        struct sched_view v = {.base = memory, .element = 1 + draw(9), .ranks = ranks, .counts = counts,
+                               .layout = draw(4) ? LAYOUT_BLOCKS : LAYOUT_BLOCK, .displs = draw(2) ? displs : NULL};
+        v.chunk_first = draw(3) ? 0 : draw(40);
+        v.L = draw(2) ? 40 : 1 + draw(40);
+        struct sched_chunk chunk = {v.chunk_first, v.L, counts};
+        char *want[7 * 40];
+        size_t n = 0, block_first = 0, block = draw(7);
+        for (size_t b = 0; b < 7; b++) {
+            size_t place = v.layout == LAYOUT_BLOCK ? 0 : v.displs ? displs[ranks[b]] : packed[ranks[b]];
+            block_first = b == block ? n : block_first;
+            for (size_t e = 0; e < sched_piece(&chunk, ranks[b]); e++)
+                want[n++] = memory + (place + v.chunk_first + e) * v.element;
+        }
+        size_t first = 0, end = n;
+        if (v.layout == LAYOUT_BLOCK) {
+            first = block_first;
+            end = first + sched_piece(&chunk, ranks[block]);
+        }
+        for (size_t e = first; e < end;) {
+            void *address;
+            size_t run = sched_view_run(&v, e, end - e, &address);
+            assert_true(run >= 1 && run <= end - e);
+            for (size_t i = 0; i < run; i++)
+                assert_ptr_equal((char *)address + i * v.element, want[e + i]);
+            e += run;
+        }
+    }
+}
+
 /* Chunk and step of each local step, as "c.s ". */
 static void expect_order(const struct sched *s, size_t chunks, int delay, const char *expected)
 {
@@ -273,7 +377,7 @@ static void bad_calls(void **state)
     topo_clear(&t);
 }
 
-/* Sizes follow from islands and their ranks, not from all ranks. */
+/* Sizes follow from islands and their ranks, not from all ranks, but where a rank talks to all. */
 static void sizes_of_schedules(void **state)
 {
     (void)state;
@@ -289,7 +393,8 @@ static void sizes_of_schedules(void **state)
                 struct sched_call call = {.kind = (enum coll_kind)kind, .root = 77};
                 struct sched *s;
                 assert_int_equal(sched_build(&t, &call, &s), HETMPI_SUCCESS);
-                assert_true(sched_bytes(s) <= 2048 + 1024 * (size_t)t.islands);
+                bool pairs = coll_traits(call.kind) & COLL_PAIRS;
+                assert_true(sched_bytes(s) <= 2048 + (pairs ? 512 * (size_t)t.ranks : 1024 * (size_t)t.islands));
                 sched_free(s);
             }
             topo_clear(&t);
@@ -390,8 +495,10 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names), cmocka_unit_test(cuts_in_order), cmocka_unit_test(long_vectors),
+        cmocka_unit_test(names), cmocka_unit_test(cuts_in_order), cmocka_unit_test(uneven_cuts),
+        cmocka_unit_test(long_vectors),
         cmocka_unit_test(parts_of_ranges), cmocka_unit_test(owners), cmocka_unit_test(views),
+        cmocka_unit_test(uneven_views),
         cmocka_unit_test(local_order), cmocka_unit_test(bad_calls), cmocka_unit_test(sizes_of_schedules),
         cmocka_unit_test(many_channels), cmocka_unit_test(no_memory),
     };

@@ -1,0 +1,29 @@
+/* Collective calls as the application made them, and as hetmpi takes them. */
+#ifndef HETMPI_API_CALLS_H
+#define HETMPI_API_CALLS_H
+
+#include "api/api.h"
+
+/* What the entry points fill in. A call with one buffer, count or type uses those of the receiving side. */
+struct raw {
+    const char *function;
+    enum coll_kind kind;
+    const void *send;
+    void *recv;
+    size_t send_count, count;
+    const size_t *send_counts, *send_displs, *counts, *displs;
+    MPI_Datatype send_type, type;
+    MPI_Op op;
+    int root;
+};
+
+/* Everything that this rank can find wrong by itself, before anything is changed; fills *call. */
+int calls_check(const struct comm *comm, const struct raw *raw, struct call *call);
+/* A communicator of one rank: every collective is a copy (true), or nothing. */
+bool calls_copy_of_one(const struct call *call, void **dst, const void **src, size_t *bytes);
+
+/* A request outlives the caller's tables: bytes that its call's tables take, and copying them there. */
+size_t calls_tables(const struct call *call, int ranks);
+void calls_keep_tables(struct call *call, int ranks, size_t *memory);
+
+#endif
