@@ -47,7 +47,8 @@ int main(int argc, char **argv)
     T_MPI(MPI_Allreduce(&have, &least, 1, MPI_UNSIGNED_LONG, MPI_MIN, MPI_COMM_WORLD));
     fits = least >= NEEDED_KIB_A_RANK * (size_t)t_ranks;
     if (!fits)
-        t_skip("%zu MiB of memory are free, %zu MiB are needed", least / 1024, NEEDED_KIB_A_RANK * (size_t)t_ranks / 1024);
+        t_skip("%zu MiB of memory are free, %zu MiB are needed", least / 1024,
+               NEEDED_KIB_A_RANK * (size_t)t_ranks / 1024);
     unsigned char patterns[16][T_PATTERN], sum[T_PATTERN];
     const void *pointers[16];
     if (t_ranks > 16)
@@ -71,7 +72,8 @@ int main(int argc, char **argv)
             break;
     /* The same count as a mismatch in its upper half: 2^32 more on one rank must be seen, not cut off. */
     if (t_ranks > 1)
-        T_CODE(HETMPI_ERR_MISMATCH, hetmpi_bcast(x, t_rank == 1 ? 5 : 5 + ((size_t)1 << 32), MPI_BYTE, 1, MPI_COMM_WORLD));
+        T_CODE(HETMPI_ERR_MISMATCH,
+               hetmpi_bcast(x, t_rank == 1 ? 5 : 5 + ((size_t)1 << 32), MPI_BYTE, 1, MPI_COMM_WORLD));
     free(x);
     return t_end();
 }

@@ -138,13 +138,14 @@ static void expect_all(enum t_fmt fmt, const unsigned char *got, size_t count, l
     unsigned char bits[8];
     t_set_float(fmt, bits, want);
     for (size_t i = 0; i < count; i++)
-        if (!T_CHECK(memcmp(got + i * t_size(fmt), bits, t_size(fmt)) == 0, "%s: element %zu of %zu is %.9Lg, not %.9Lg",
-                     what, i, count, t_float(fmt, got + i * t_size(fmt)), t_float(fmt, bits)))
+        if (!T_CHECK(memcmp(got + i * t_size(fmt), bits, t_size(fmt)) == 0,
+                     "%s: element %zu of %zu is %.9Lg, not %.9Lg", what, i, count,
+                     t_float(fmt, got + i * t_size(fmt)), t_float(fmt, bits)))
             return;
 }
 
-/* 512 + 1 is 512 in bf16: with additions rounded one by one seven ones are lost. In fp32 with one rounding an island the
- * sum is 520, however 8 ranks are spread over islands. */
+/* 512 + 1 is 512 in bf16: with additions rounded one by one seven ones are lost. In fp32 with one rounding an island
+ * the sum is 520, however 8 ranks are spread over islands. */
 static void check_bf16_sum(void)
 {
     static const size_t counts[] = { 1, 40, 5000, 70001 };

@@ -18,7 +18,7 @@
 extern int t_rank, t_ranks; /* of MPI_COMM_WORLD */
 
 /* Initialises MPI with at least `level` where the MPI grants it, sets MPI_ERRORS_RETURN on the world, and aborts when
- * the number of ranks is not the one that HETMPI_TEST_RANKS asks for (an mpiexec of another MPI starts single ranks). */
+ * the number of ranks is not the one that HETMPI_TEST_RANKS asks for (another MPI's mpiexec starts single ranks). */
 void t_begin(int *argc, char ***argv, const char *name, int level);
 /* Collective: sums the failures of all ranks, prints the verdict, finalises MPI. The exit status. */
 int t_end(void);

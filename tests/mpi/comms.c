@@ -83,7 +83,8 @@ static void check_map(MPI_Comm comm, const char *what)
     }
     if (!T_OK(hetmpi_comm_info(comm, &info)))
         return;
-    T_CHECK(info.ranks == ranks && info.rank == rank, "rank %d of %d, not %d of %d", info.rank, info.ranks, rank, ranks);
+    T_CHECK(info.ranks == ranks && info.rank == rank, "rank %d of %d, not %d of %d", info.rank, info.ranks, rank,
+            ranks);
     T_CHECK(info.islands == n_islands && info.island == island_of[rank], "%s: island %d of %d, not %d of %d", what,
             info.island, info.islands, island_of[rank], n_islands);
     T_CHECK(info.island_ranks == size && info.island_rank == position, "%s: place %d of %d in the island, not %d of %d",
@@ -116,8 +117,8 @@ static void use(MPI_Comm comm, const char *what, size_t n)
         x[i] = (int64_t)i * 1000 + rank;
     T_OK(hetmpi_allgather(x, n, MPI_INT64_T, all, n, MPI_INT64_T, comm));
     for (size_t i = 0; i < n * (size_t)ranks; i++)
-        if (!T_CHECK(all[i] == (int64_t)(i % n) * 1000 + (int64_t)(i / n), "%s: allgather: element %zu is %lld", what, i,
-                     (long long)all[i]))
+        if (!T_CHECK(all[i] == (int64_t)(i % n) * 1000 + (int64_t)(i / n), "%s: allgather: element %zu is %lld", what,
+                     i, (long long)all[i]))
             break;
     T_OK(hetmpi_reduce_scatter_block(all, x, n, MPI_INT64_T, MPI_SUM, comm));
     for (size_t i = 0; i < n; i++)
@@ -127,8 +128,8 @@ static void use(MPI_Comm comm, const char *what, size_t n)
     T_OK(hetmpi_bcast(x, n, MPI_INT64_T, ranks - 1, comm));
     T_OK(hetmpi_allreduce(MPI_IN_PLACE, x, n, MPI_INT64_T, MPI_SUM, comm));
     for (size_t i = 0; i < n; i++)
-        if (!T_CHECK(x[i] == ((int64_t)i * 1000 + ranks - 1) * ranks * ranks, "%s: allreduce: element %zu is %lld", what,
-                     i, (long long)x[i]))
+        if (!T_CHECK(x[i] == ((int64_t)i * 1000 + ranks - 1) * ranks * ranks, "%s: allreduce: element %zu is %lld",
+                     what, i, (long long)x[i]))
             break;
     free(x);
     free(all);

@@ -77,7 +77,8 @@ static void check_arguments(MPI_Comm comm)
     WRONG(comm, HETMPI_ERR_BUFFER, hetmpi_iallreduce(NULL, out, 4, MPI_INT, MPI_SUM, comm, &request));
     T_CHECK(request == HETMPI_REQUEST_NULL, "a refused call gave a request");
     WRONG(comm, HETMPI_ERR_ARG, hetmpi_iallreduce(in, out, 4, MPI_INT, MPI_SUM, comm, NULL));
-    WRONG(comm, HETMPI_ERR_BUFFER, hetmpi_allreduce_init(NULL, out, 4, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request));
+    WRONG(comm, HETMPI_ERR_BUFFER,
+          hetmpi_allreduce_init(NULL, out, 4, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request));
 
     WRONG(comm, HETMPI_ERR_ROOT, hetmpi_bcast(out, 4, MPI_INT, -1, comm));
     WRONG(comm, HETMPI_ERR_ROOT, hetmpi_bcast(out, 4, MPI_INT, t_ranks, comm));

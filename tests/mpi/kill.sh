@@ -1,5 +1,6 @@
 #!/bin/sh
-# A rank is killed in a loop of allreduces or messages: starts kill.c so that the survivors live on, and judges by their files.
+# A rank is killed in a loop of allreduces or messages: starts kill.c so that the survivors live on, and judges by their
+# files.
 #   kill.sh PROGRAM RANKS VICTIM small|large|messages LIMIT_S -- MPIEXEC FLAGS...
 # Passes when every survivor reported HETMPI_ERR_PEER or HETMPI_ERR_TIMEOUT, naming the victim, within LIMIT_S of its
 # death, and nothing of hetmpi's is left in /dev/shm.

@@ -48,8 +48,8 @@ static void check_flat(void)
     T_CHECK(t_open_fds() == fds, "%ld file descriptors after %d communicators, %ld before", t_open_fds(), cycles, fds);
     T_CHECK(t_threads() == threads, "%ld threads after %d communicators, %ld before", t_threads(), cycles, threads);
     if (t_rank == 0)
-        printf("%d communicators: VmRSS %ld KiB before, %ld KiB after; the MPI's own part of it about %ld KiB\n", cycles,
-               rss1, rss2, mpi_grew);
+        printf("%d communicators: VmRSS %ld KiB before, %ld KiB after; the MPI's own part of it about %ld KiB\n",
+               cycles, rss1, rss2, mpi_grew);
     if (!t_sanitized())
         T_CHECK(rss2 - rss1 <= mpi_grew + RSS_SLACK_KIB, "VmRSS grew from %ld to %ld KiB, of which MPI's %ld", rss1,
                 rss2, mpi_grew);
@@ -130,8 +130,8 @@ static void check_single(void)
 /* A shared memory object with a name could outlive a killed job: hetmpi maps none. MPI's own are known by name. */
 static void check_no_named_memory(void)
 {
-    static const char *const mpi_names[] = { "vader_segment", "sm_segment", "osc_", "mpich", "ucx_", "psm", "pmix", "sem.",
-                                             "MPICH", "hwloc", "openmpi", "ompi" };
+    static const char *const mpi_names[] = { "vader_segment", "sm_segment", "osc_", "mpich", "ucx_", "psm", "pmix",
+                                             "sem.", "MPICH", "hwloc", "openmpi", "ompi" };
     char line[512];
     FILE *maps = fopen("/proc/self/maps", "r");
     t_stage("names in /dev/shm");

@@ -129,8 +129,9 @@ static void check_fields(MPI_Comm comm)
         const struct what scatter = { REDUCE_SCATTER, block, MPI_FLOAT, MPI_SUM, 0 };
         struct { const char *field; struct what a, b; } cases[] = {
             { "kind", base, base }, { "kind", bcast, bcast }, { "kind", gather, scatter }, { "kind", reduce, reduce },
-            { "count", base, base }, { "count", bcast, bcast }, { "count", gather, gather }, { "count", scatter, scatter },
-            { "type", base, base }, { "type", scatter, scatter }, { "type", gather, gather },
+            { "count", base, base }, { "count", bcast, bcast }, { "count", gather, gather },
+            { "count", scatter, scatter }, { "type", base, base }, { "type", scatter, scatter },
+            { "type", gather, gather },
             { "op", base, base }, { "op", reduce, reduce }, { "op", scatter, scatter },
             { "root", bcast, bcast }, { "root", reduce, reduce },
         };

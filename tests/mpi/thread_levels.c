@@ -45,14 +45,15 @@ static void exercise(MPI_Comm comm, int number, int rounds)
         }
         for (size_t i = 0; i < n; i++) {
             int32_t want = (base + (int32_t)i) * t_ranks + sum_of_ranks();
-            if (!T_CHECK(x[i] == want, "thread %d, round %d: element %zu of %zu is %d, not %d", number, round, i, n, x[i],
-                         want))
+            if (!T_CHECK(x[i] == want, "thread %d, round %d: element %zu of %zu is %d, not %d", number, round, i, n,
+                         x[i], want))
                 break;
         }
         int32_t mine = base + t_rank;
         T_OK(hetmpi_allgather(&mine, 1, MPI_INT32_T, all, 1, MPI_INT32_T, comm));
         for (int r = 0; r < t_ranks; r++)
-            if (!T_CHECK(all[r] == base + r, "thread %d, round %d: allgather: block %d is %d", number, round, r, all[r]))
+            if (!T_CHECK(all[r] == base + r, "thread %d, round %d: allgather: block %d is %d", number, round, r,
+                         all[r]))
                 break;
         T_OK(hetmpi_barrier(comm));
     }
