@@ -31,7 +31,8 @@ bool comm_lives(uint64_t serial)
     return comm != NULL;
 }
 
-struct comm *comm_find(MPI_Comm user)
+/* Also one whose set-up ended in a timeout. */
+static struct comm *lookup(MPI_Comm user)
 {
     struct comm *comm = NULL;
     unsigned now = atomic_load_explicit(&generation, memory_order_acquire);
@@ -45,6 +46,13 @@ struct comm *comm_find(MPI_Comm user)
     last.comm = comm;
     last.generation = now;
     return comm;
+}
+
+struct comm *comm_find(MPI_Comm user)
+{
+    struct comm *comm = lookup(user);
+
+    return comm && comm->stillborn ? NULL : comm;
 }
 
 /* Settings of one communicator: the process's, changed by the entries of info. NULL with *code set on error. */
@@ -116,7 +124,9 @@ int comm_get(MPI_Comm user, MPI_Info info, struct comm **out)
             share_start_error(user, code);
         return code;
     }
-    comm = comm_find(user);
+    comm = lookup(user);
+    if (comm && comm->stillborn)
+        return comm_failed(comm);
     if (comm && info != MPI_INFO_NULL)
         return err_set(HETMPI_ERR_STATE, "this communicator is set up already: settings can be given to the first "
                        "hetmpi call on it only (hetmpi_comm_attach)");
@@ -137,8 +147,13 @@ int comm_get(MPI_Comm user, MPI_Info info, struct comm **out)
         /* A rank whose info is bad still takes part, or the others would wait for it: setup.c spreads the error. */
     }
     code = comm_setup(user, code ? NULL : comm->cfg, comm);
-    if (code)
+    if (code && !comm->stillborn)
         goto free_comm;
+    if (code) {
+        /* Late ranks may still answer what was given up: another attempt would take their answers for its own. */
+        snprintf(comm->failed_text, sizeof(comm->failed_text), "%s", err_text());
+        atomic_store(&comm->failed, code);
+    }
     if (MPI_Comm_set_attr(user, proc_comm_keyval(), comm) != MPI_SUCCESS) {
         code = err_set(HETMPI_ERR_MPI, "MPI_Comm_set_attr failed");
         goto release;
@@ -149,7 +164,7 @@ int comm_get(MPI_Comm user, MPI_Info info, struct comm **out)
     all_comms = comm;
     engine_unlock();
     *out = comm;
-    return HETMPI_SUCCESS;
+    return code;
 
 release:
     comm_release(comm);

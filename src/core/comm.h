@@ -119,6 +119,7 @@ struct comm {
     _Atomic uint64_t progress; /* grows whenever something moved; watched by waits */
 
     bool goodbye_said;
+    bool stillborn;            /* set-up ended in a timeout: only the failure is kept */
     struct notice_send *notice;     /* what this rank told other nodes about its failure: see notice.c */
     _Atomic int failed;        /* 0, or the code that ended this communicator's use */
     char failed_text[512];

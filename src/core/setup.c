@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/comm.h"
@@ -263,9 +262,73 @@ static bool all_islands_fit(const struct topo *topo)
     return true;
 }
 
+/* Waits for a collective of MPI's own. Another rank may come only after what is under way here on other communicators:
+ * that goes on. After a timeout MPI still owns the call's buffers. */
+static int wait_for_all(struct comm *comm, MPI_Request *request)
+{
+    double timeout = comm->cfg ? comm->cfg->timeout : 0;
+    uint64_t began = proc_now_ns();
+    unsigned idle = 0;
+    int done = 0, code;
+
+    for (;;) {
+        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS)
+            return comm_mpi_error(code, "setting up a communicator");
+        if (done)
+            return HETMPI_SUCCESS;
+        if (timeout > 0 && (double)(proc_now_ns() - began) > timeout * 1e9) {
+            comm->stillborn = true;
+            return err_set(HETMPI_ERR_TIMEOUT, "setting up a communicator of %d ranks: rank %d waited %.3g s (setting "
+                           "TIMEOUT) and some rank has not made its first hetmpi call on it", comm->size, comm->rank,
+                           timeout);
+        }
+        if (engine_progress())
+            idle = 0;
+        else if (++idle < 1000)
+            sched_yield();
+        else   /* a yield may give the core to nobody */
+            proc_nap(50000);
+    }
+}
+
+/* The ranks' facts, this rank's being in all[size] already. */
+static int gather_facts(struct comm *comm, struct comm_facts *all)
+{
+    MPI_Request request;
+    int code;
+
+    code = comm_mpi_error(MPI_Iallgather(&all[comm->size], sizeof(*all), MPI_BYTE, all, sizeof(*all), MPI_BYTE,
+                                         comm->user, &request), "MPI_Iallgather");
+    return code ? code : wait_for_all(comm, &request);
+}
+
+/* The greatest of all ranks' values, and a rank that gave it. */
+static int find_worst(struct comm *comm, int value, int *worst, int *rank)
+{
+    struct { int value, rank; } *pair = malloc(2 * sizeof(*pair));
+    MPI_Request request;
+    int code;
+
+    if (!pair)
+        return err_set(HETMPI_ERR_MEMORY, "no memory to set up a communicator");
+    pair[0].value = value;
+    pair[0].rank = comm->rank;
+    code = comm_mpi_error(MPI_Iallreduce(&pair[0], &pair[1], 1, MPI_2INT, MPI_MAXLOC, comm->user, &request),
+                          "MPI_Iallreduce");
+    if (!code)
+        code = wait_for_all(comm, &request);
+    if (code)
+        return code;   /* the pair may still be MPI's */
+    *worst = pair[1].value;
+    *rank = pair[1].rank;
+    free(pair);
+    return HETMPI_SUCCESS;
+}
+
 static int setup_memory(struct comm *comm, const struct comm_facts *facts)
 {
-    int code, ok, all_ok;
+    int code, ok, any_failed, rank;
 
     if (comm->topo.nodes == comm->size) {
         unmap_ctls(comm);
@@ -274,9 +337,10 @@ static int setup_memory(struct comm *comm, const struct comm_facts *facts)
     code = map_ctls(comm, facts, &ok);
     if (code)
         ok = 0;
-    if (MPI_Allreduce(&ok, &all_ok, 1, MPI_INT, MPI_MIN, comm->user) != MPI_SUCCESS)
-        return err_set(HETMPI_ERR_MPI, "MPI_Allreduce failed while a communicator was set up");
-    if (!all_ok) {
+    code = find_worst(comm, !ok, &any_failed, &rank);
+    if (code)
+        return code;
+    if (any_failed) {
         if (!ok)
             log_warn("rank %d cannot share memory with its node (%s): the communicator goes over MPI", comm->rank,
                      err_text());
@@ -292,23 +356,23 @@ static int setup_memory(struct comm *comm, const struct comm_facts *facts)
 /* A wire or provider that is asked for by name must be able to serve; every rank learns of every other's trouble. */
 static int check_forced(struct comm *comm)
 {
-    struct { int code, rank; } mine = {HETMPI_SUCCESS, comm->rank}, worst;
+    int mine = HETMPI_SUCCESS, worst, rank, code;
 
     if (comm->cfg->wire == CFG_WIRE_VERBS)
-        return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: this hetmpi is built without verbs");
+        return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: this hetmpi is built without verbs: use auto, shm or mpi");
     if (comm->cfg->wire == CFG_WIRE_SHM && !comm->one_node && comm->topo.islands > 1)
         return err_set(HETMPI_ERR_CONFIG, "WIRE=shm, but the islands of this communicator do not all share memory (%d "
                        "groups of ranks do): use WIRE=auto", comm->n_groups);
     if (comm->cfg->provider == CFG_PROVIDER_AUTO)
         return HETMPI_SUCCESS;
     if (topo_island_size(&comm->topo, comm->topo.island_of[comm->rank]) > 1 && !island_choose(comm))
-        mine.code = err_code();
-    if (MPI_Allreduce(&mine, &worst, 1, MPI_2INT, MPI_MAXLOC, comm->user) != MPI_SUCCESS)
-        return err_set(HETMPI_ERR_MPI, "MPI_Allreduce failed while a communicator was set up");
-    if (worst.code && !mine.code)
-        return err_set(worst.code, "the provider asked for cannot serve the island of rank %d (see its message)",
-                       worst.rank);
-    return worst.code;
+        mine = err_code();
+    code = find_worst(comm, mine, &worst, &rank);
+    if (code)
+        return code;
+    if (worst && !mine)
+        return err_set(worst, "the provider asked for cannot serve the island of rank %d (see its message)", rank);
+    return mine ? mine : worst;
 }
 
 static int setup_shadow(struct comm *comm)
@@ -335,20 +399,29 @@ static int setup_alone(struct comm *comm)
     return topo_build(&comm->topo, &self, 1, 0);
 }
 
+/* What was found, once: rank 0 tells the islands, and the first rank of each island what it chose. */
 static void log_map(const struct comm *comm)
 {
+    const struct topo *topo = &comm->topo;
+    const struct island_ops *provider;
     char line[256];
-    size_t used = 0;
+    size_t used;
 
-    if (comm->rank != 0 || log_get_level() < LOG_INFO)
+    if (log_get_level() < LOG_INFO)
         return;
-    for (int i = 0; i < comm->topo.islands && used < sizeof(line) - 40; i++)
-        used += (size_t)snprintf(line + used, sizeof(line) - used, " %d:%s x%d", i,
-                                 comm->vendors[topo_member(&comm->topo, i, 0)], topo_island_size(&comm->topo, i));
-    log_info("communicator of %d ranks, %d nodes, %d islands:%s", comm->size, comm->topo.nodes, comm->topo.islands, line);
-    if (comm->topo.islands > 1) {
-        int peer = topo_member(&comm->topo, 1, 0);
-        log_info("wire from island 0 to island 1: %s", wire_name_for(comm, peer));
+    if (comm->rank == 0)
+        log_info("communicator: ranks %d, nodes %d, islands %d", comm->size, topo->nodes, topo->islands);
+    for (int i = 0; i < topo->islands; i++) {
+        if (comm->rank != topo_member(topo, i, 0))
+            continue;
+        used = (size_t)snprintf(line, sizeof(line), "island %d: %s, node %d, ranks", i, comm->vendors[comm->rank],
+                                topo->node_of[comm->rank]);
+        for (int p = 0; p < topo_island_size(topo, i) && used < sizeof(line) - 16; p++)
+            used += (size_t)snprintf(line + used, sizeof(line) - used, " %d", topo_member(topo, i, p));
+        provider = topo_island_size(topo, i) > 1 ? island_choose(comm) : NULL;
+        log_info("%s; provider %s", line, provider ? provider->name : "none");
+        for (int j = 0; j < i; j++)
+            log_info("wire between islands %d and %d: %s", j, i, wire_name_for(comm, topo_member(topo, j, 0)));
     }
 }
 
@@ -385,34 +458,9 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
     return HETMPI_SUCCESS;
 }
 
-/* All ranks' facts. Another rank may come only after what is under way here on other communicators: that goes on. When
- * all have come, nothing below waits for anything else. */
-static int gather_facts(const struct comm *comm, const struct comm_facts *mine, struct comm_facts *facts)
-{
-    MPI_Request request;
-    unsigned idle = 0;
-    int done = 0, code;
-
-    code = MPI_Iallgather(mine, sizeof(*mine), MPI_BYTE, facts, sizeof(*facts), MPI_BYTE, comm->user, &request);
-    while (code == MPI_SUCCESS) {
-        code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (code != MPI_SUCCESS || done)
-            break;
-        if (engine_progress())
-            idle = 0;
-        else if (++idle < 1000)
-            sched_yield();
-        else   /* a yield may give the core to nobody */
-            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    }
-    if (code != MPI_SUCCESS)
-        return err_set(HETMPI_ERR_MPI, "MPI_Iallgather failed while a communicator of %d ranks was set up", comm->size);
-    return HETMPI_SUCCESS;
-}
-
 int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm)
 {
-    struct comm_facts *facts, mine;
+    struct comm_facts *facts;
     int code;
 
     comm->user = user;
@@ -423,15 +471,16 @@ int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm)
     MPI_Comm_size(user, &comm->size);
     if (comm->size == 1)
         return setup_alone(comm);
-    fill_facts(comm, &mine);
-    facts = malloc((size_t)comm->size * sizeof(*facts));
+    facts = malloc(((size_t)comm->size + 1) * sizeof(*facts));
     if (!facts) {
         code = err_set(HETMPI_ERR_MEMORY, "no memory for the facts of %d ranks", comm->size);
         goto release;
     }
-    code = gather_facts(comm, &mine, facts);
-    if (!code)
-        code = setup_from_facts(comm, facts);
+    fill_facts(comm, &facts[comm->size]);
+    code = gather_facts(comm, facts);
+    if (code)
+        goto release;   /* the facts may still be MPI's */
+    code = setup_from_facts(comm, facts);
     free(facts);
     if (code)
         goto release;
