@@ -7,6 +7,7 @@
 
 #include "core/config.h"
 #include "core/log.h"
+#include "hetmpi.h"
 
 static struct cfg defaults;
 
@@ -20,6 +21,8 @@ static int list(void)
         fprintf(stderr, "hetmpi_info: %s\n", err_text());
         return EXIT_FAILURE;
     }
+    printf("hetmpi %d.%d.%d, back end %s\n\n", HETMPI_VERSION_MAJOR, HETMPI_VERSION_MINOR, HETMPI_VERSION_PATCH,
+           INFO_BACKEND);
     printf("%-25s %-16s %-12s %s\n", "Name", "Value", "Origin", "Meaning");
     for (size_t i = 0; i < cfg_rows(); i++) {
         char name[64];
