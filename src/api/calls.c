@@ -109,6 +109,8 @@ static int check_types(const struct raw *raw, const struct side side[2], struct 
 
 static int too_many(const struct comm *comm, const struct raw *raw, const struct call *call, size_t count)
 {
+    if (count > SIZE_MAX / 2)
+        return err_set(HETMPI_ERR_COUNT, "%s: count is negative (%lld)", raw->function, (long long)count);
     return err_set(HETMPI_ERR_COUNT, "%s: count %zu of %s on %d ranks is more than memory can hold", raw->function,
                    count, red_type_name(call->type), comm->size);
 }

@@ -325,7 +325,7 @@ static bool in_window(const struct sim_window *window, uintptr_t first, uintptr_
 
 static int place_wrong(const void *ptr, size_t bytes, const char *what, const char *why)
 {
-    return err_set(HETMPI_ERR_DEVICE, "%s of %zu bytes at %p %s", what, bytes, ptr, why);
+    return err_set(HETMPI_ERR_DEVICE, "%s: the range of %zu bytes at %p %s", what, bytes, ptr, why);
 }
 
 int sim_place_take(const void *ptr, size_t bytes, unsigned sides, const char *what, struct sim_place *place)
@@ -346,8 +346,8 @@ int sim_place_take(const void *ptr, size_t bytes, unsigned sides, const char *wh
 
         place->side = side_of[range.kind];
         if (!inside && place->side != SIDE_PINNED)
-            return err_set(HETMPI_ERR_DEVICE, "%s of %zu bytes at %p goes beyond its allocation of %zu bytes at %#zx",
-                           what, bytes, ptr, range.bytes, (size_t)range.base);
+            return err_set(HETMPI_ERR_DEVICE, "%s: the range of %zu bytes at %p goes beyond its allocation of %zu bytes "
+                           "at %#zx", what, bytes, ptr, range.bytes, (size_t)range.base);
         if (!inside)
             place->side = SIDE_HOST;
         block = range.owner;
