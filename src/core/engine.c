@@ -215,6 +215,9 @@ static int advance(struct comm *comm, struct op *op, bool *moved, bool *done)
 /* After a failure nothing may go on writing the callers' buffers: transfers are cancelled, then the queue ends. */
 static void end_queue(struct comm *comm, int code)
 {
+    exec_stop(comm);
+    if (comm->head && comm->head->stage && engine.stage_stream)
+        mem_stream_synchronize(engine.stage_stream);   /* its error, if any, is this failure or one more */
     if (comm->island) {
         comm->island->ops->close(comm->island);
         comm->island = NULL;

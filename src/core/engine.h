@@ -83,6 +83,8 @@ int exec_begin(struct comm *comm, const struct call *call, uint64_t number);
 /* One pass; *moved is set if something did; *done when the collective is complete. */
 int exec_poll(struct comm *comm, bool *moved, bool *done);
 void exec_describe(const struct comm *comm, char *text, size_t bytes);   /* where it stands, for reports */
+/* After a failure: queued device work is finished, so that nothing touches the caller's buffers any more. */
+void exec_stop(struct comm *comm);
 void exec_release(struct comm *comm);
 
 /* watch.c: waiting. */

@@ -492,6 +492,7 @@ static int start_on_stream(struct comm *comm, struct exec *exec, const struct sc
         run->state = RUN_DONE;
         return HETMPI_SUCCESS;
     }
+    run->event = NULL;
     code = take_event(exec, &run->event);
     if (!code)
         code = mem_event_record(run->event, step->kind == STEP_REDUCE ? exec->reduce_stream : exec->copy_stream);
@@ -567,8 +568,10 @@ static int poll_step(struct comm *comm, struct exec *exec, const struct sched_st
         break;
     default:
         code = mem_event_query(run->event, &done);
-        if (done || code)
+        if (done || code) {
             give_event(exec, run->event);
+            run->event = NULL;
+        }
     }
     if (done)
         run->state = RUN_DONE;
@@ -722,6 +725,31 @@ void exec_describe(const struct comm *comm, char *text, size_t bytes)
     }
 }
 
+static void end_stream(mem_stream_t **stream)
+{
+    if (*stream)
+        mem_stream_destroy(*stream);   /* finishes its work first */
+    *stream = NULL;
+}
+
+void exec_stop(struct comm *comm)
+{
+    struct exec *exec = comm->exec;
+
+    if (!exec)
+        return;
+    end_stream(&exec->reduce_stream);
+    end_stream(&exec->copy_stream);
+    for (size_t chunk = exec->first; chunk < exec->opened; chunk++)
+        for (int i = 0; i < exec->sched->n_steps; i++) {
+            const struct sched_step *step = &exec->sched->steps[i];
+            struct step_run *run = run_of(exec, chunk, i);
+            if (run->state == RUN_STARTED && (step->kind == STEP_REDUCE || step->kind == STEP_COPY) && run->event)
+                give_event(exec, run->event);
+        }
+    exec->first = exec->opened = 0;
+}
+
 void exec_release(struct comm *comm)
 {
     struct exec *exec = comm->exec;
@@ -733,10 +761,8 @@ void exec_release(struct comm *comm)
     comm->cache = NULL;
     if (!exec)
         return;
-    if (exec->reduce_stream)
-        mem_stream_destroy(exec->reduce_stream);
-    if (exec->copy_stream)
-        mem_stream_destroy(exec->copy_stream);
+    end_stream(&exec->reduce_stream);
+    end_stream(&exec->copy_stream);
     for (int i = 0; i < exec->n_events; i++)
         mem_event_destroy(exec->events[i]);
     if (exec->scratch)
