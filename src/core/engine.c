@@ -340,6 +340,19 @@ static bool any_queued(void)
     return false;
 }
 
+/* Nobody but a stream waits for a call on it: dead ranks and the timeout are looked for here. What the stream itself has
+ * to do before the call is no wait for others. Called with the lock held. */
+static void look_for_streams(void)
+{
+    for (struct comm *comm = comm_first(); comm; comm = comm->next) {
+        struct op *op = comm->head;
+        if (!op || !op->stream_value || op->state == OP_WAIT_STREAM)
+            continue;
+        op->watch.locked = true;
+        watch_look(&op->watch, comm);   /* a failure ends the op in the next progress */
+    }
+}
+
 /* The progress thread sleeps while nothing is queued, and naps when nothing moves: those who wait poll themselves. */
 static void *thread_main(void *unused)
 {
@@ -357,6 +370,8 @@ static void *thread_main(void *unused)
         }
         moved = progress_all();
         idle = moved ? 0 : idle + 1;
+        if (idle)
+            look_for_streams();
         engine_unlock();
         if (idle)
             proc_nap(idle < 50 ? 10000 : 50000);

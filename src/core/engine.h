@@ -29,6 +29,13 @@ struct call {
 
 enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_RUN, OP_STAGE_IN, OP_DONE };
 
+/* A wait under way: see watch.c. All zero is a good start too. */
+struct watch {
+    uint64_t began_ns, progress, looked_ns;
+    unsigned polls;
+    bool locked;               /* the caller holds the engine's lock */
+};
+
 /* A collective under way; lives in its request. */
 struct op {
     struct comm *comm;
@@ -41,6 +48,7 @@ struct op {
     struct meet meet;
     mem_event_t *event;        /* the caller's stream, or staging of a short cut */
     uint64_t stream_value;     /* on_stream: what the stream waits for; 0: not on a stream */
+    struct watch watch;        /* on_stream: nobody waits but the stream, so the progress thread looks around */
     bool orphan;               /* nobody waits: the engine calls release when done */
     void (*release)(struct op *op);
     _Atomic bool done;
@@ -88,10 +96,6 @@ void exec_stop(struct comm *comm);
 void exec_release(struct comm *comm);
 
 /* watch.c: waiting. */
-struct watch {
-    uint64_t began_ns, progress, looked_ns;
-    unsigned polls;
-};
 void watch_begin(struct watch *watch, const struct comm *comm);
 /* Between two polls: spins, yields, later sleeps; finds failures of others, dead ranks and the timeout (then the
  * communicator is failed; returns the code). meet and call are of a short cut; NULL: the head of comm's queue. */
