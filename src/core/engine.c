@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/notice.h"
 #include "core/proc.h"
 #include "hetmpi.h"
 #include "island/island.h"
@@ -245,6 +246,7 @@ static bool progress_comm(struct comm *comm)
         return false;
     code = comm_failed(comm);
     if (code) {
+        notice_send_due(comm);
         end_queue(comm, code);
         return true;
     }

@@ -1,7 +1,10 @@
 /*
  * What a failed call leaves behind: once it has returned its error, nothing touches the caller's buffers any more,
  * whatever was queued on the device. hetmpi_comm_abort from another thread ends calls at many places; a slow simulated
- * device (HETMPI_SIM_FAULT=slow@1:TIME) makes sure that there is work in its queues.
+ * device (HETMPI_SIM_FAULT=slow@1:TIME) makes sure that there is work in its queues. On
+ * other nodes too, whatever thread of the program aborts.
+ *
+ *     failed [funneled]
  */
 #include "common.h"
 
@@ -56,7 +59,8 @@ static void check_buffers(size_t count, double seconds)
 
 int main(int argc, char **argv)
 {
-    t_begin(&argc, &argv, "failed", MPI_THREAD_MULTIPLE);
+    bool funneled = argc > 1 && strcmp(argv[1], "funneled") == 0;
+    t_begin(&argc, &argv, "failed", funneled ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE);
     for (int turn = 0; turn < TURNS; turn++) {
         check_buffers(N, 0.02 + 0.007 * turn);
         check_buffers(300, 0.001 * turn);
