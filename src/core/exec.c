@@ -235,15 +235,16 @@ static void next_local(struct exec *exec)
                                            &exec->cursor_step);
 }
 
-/* Is the buffer one that kernels on this rank's device may touch? */
-static bool needs_staging(const void *buffer)
+/* Is the buffer one that kernels on this rank's device may not touch? Host memory may be registered in part. */
+static bool needs_staging(const void *buffer, size_t bytes)
 {
     struct mem_pointer what;
 
     if (!mem_has_device() || !buffer)
         return false;
     mem_query(buffer, &what);
-    return what.kind == MEM_HOST;
+    return what.kind == MEM_HOST ||
+           (what.kind == MEM_HOST_PINNED && (size_t)((const char *)buffer - (const char *)what.base) + bytes > what.bytes);
 }
 
 static int open_island(struct comm *comm)
@@ -259,6 +260,7 @@ static int open_island(struct comm *comm)
 int exec_begin(struct comm *comm, const struct call *call, uint64_t number)
 {
     struct exec *exec = comm->exec;
+    size_t bytes = call->count * red_size(call->type), all = bytes * (size_t)comm->size;
     struct sched_call key;
     size_t n, *started;
     struct step_run *runs;
@@ -274,8 +276,8 @@ int exec_begin(struct comm *comm, const struct call *call, uint64_t number)
     key.root = call->root;
     key.exact = comm->cfg->wire_precision == CFG_PRECISION_EXACT && red_wide_size(call->type) != red_size(call->type);
     key.in_place = call->in_place;
-    key.stage_send = needs_staging(call->send);
-    key.stage_recv = needs_staging(call->recv);
+    key.stage_send = needs_staging(call->send, call->kind == COLL_REDUCE_SCATTER_BLOCK ? all : bytes);
+    key.stage_recv = needs_staging(call->recv, call->kind == COLL_ALLGATHER ? all : bytes);
     code = find_sched(comm, &key, &exec->sched);
     if (!code)
         code = open_island(comm);
