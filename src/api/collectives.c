@@ -110,8 +110,10 @@ int coll_start(struct hetmpi_request *request)
     /* Large messages move while the application computes, where MPI allows a thread of ours. */
     if (comm->cfg->progress == CFG_PROGRESS_THREAD || !small_fits(comm, &op->call)) {
         int code = engine_thread_allowed(comm) ? engine_want_thread(comm) : HETMPI_SUCCESS;
-        if (code)
+        if (code) {
+            request->active = false;   /* a wait for it would never end */
             return code;
+        }
     }
     engine_submit(op);
     engine_progress();

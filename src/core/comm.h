@@ -121,6 +121,7 @@ struct comm {
     bool goodbye_said;
     bool stillborn;            /* set-up ended in a timeout: only the failure is kept */
     struct notice_send *notice;     /* what this rank told other nodes about its failure: see notice.c */
+    _Atomic bool notice_due;        /* ... or has to tell them, once a thread comes that may call MPI */
     _Atomic int failed;        /* 0, or the code that ended this communicator's use */
     char failed_text[512];
     struct comm *next;         /* all communicators of the process */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/notice.h"
 #include "core/proc.h"
 #include "core/tables.h"
 #include "hetmpi.h"
@@ -257,6 +258,9 @@ static int advance(struct comm *comm, struct op *op, bool *moved, bool *done)
 /* After a failure nothing may go on writing the callers' buffers: transfers are cancelled, then the queue ends. */
 static void end_queue(struct comm *comm, int code)
 {
+    exec_stop(comm);
+    if (comm->head && comm->head->stage && engine.stage_stream)
+        mem_stream_synchronize(engine.stage_stream);   /* its error, if any, is this failure or one more */
     if (comm->island) {
         comm->island->ops->close(comm->island);
         comm->island = NULL;
@@ -284,6 +288,7 @@ static bool progress_comm(struct comm *comm)
         return false;
     code = comm_failed(comm);
     if (code) {
+        notice_send_due(comm);
         end_queue(comm, code);
         return true;
     }
@@ -381,6 +386,19 @@ static bool any_queued(void)
     return false;
 }
 
+/* Nobody but a stream waits for a call on it: dead ranks and the timeout are looked for here. What the stream itself has
+ * to do before the call is no wait for others. Called with the lock held. */
+static void look_for_streams(void)
+{
+    for (struct comm *comm = comm_first(); comm; comm = comm->next) {
+        struct op *op = comm->head;
+        if (!op || !op->stream_value || op->state == OP_WAIT_STREAM)
+            continue;
+        op->watch.locked = true;
+        watch_look(&op->watch, comm);   /* a failure ends the op in the next progress */
+    }
+}
+
 /* The progress thread sleeps while nothing is queued, and naps when nothing moves: those who wait poll themselves. */
 static void *thread_main(void *unused)
 {
@@ -398,6 +416,8 @@ static void *thread_main(void *unused)
         }
         moved = progress_all();
         idle = moved ? 0 : idle + 1;
+        if (idle)
+            look_for_streams();
         engine_unlock();
         if (idle)
             proc_nap(idle < 50 ? 10000 : 50000);

@@ -35,6 +35,16 @@ enum { SIDE_SEND, SIDE_RECV };
 
 enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_RUN, OP_STAGE_IN, OP_DONE };
 
+struct op;
+
+/* A wait under way: see watch.c. All zero is a good start too. */
+struct watch {
+    uint64_t began_ns, progress, looked_ns;
+    unsigned polls;
+    bool locked;               /* the caller holds the engine's lock */
+    const struct op *op;       /* what is waited for, NULL: anything; only read during a call */
+};
+
 /* A collective, or a message, under way; lives in its request. */
 struct op {
     struct comm *comm;
@@ -49,6 +59,7 @@ struct op {
     mem_event_t *event;        /* the caller's stream, or staging of a short cut */
     uint64_t stream_value;     /* on_stream: what the stream waits for; 0: not on a stream */
     _Atomic uint64_t *stream_word;   /* ... where */
+    struct watch watch;        /* on_stream: nobody waits but the stream, so the progress thread looks around */
     bool orphan;               /* nobody waits: the engine calls release when done */
     void (*release)(struct op *op);
     _Atomic bool done;
@@ -101,14 +112,11 @@ int exec_begin(struct comm *comm, const struct call *call, uint64_t number);
 /* One pass; *moved is set if something did; *done when the collective is complete. */
 int exec_poll(struct comm *comm, bool *moved, bool *done);
 void exec_describe(const struct comm *comm, char *text, size_t bytes);   /* where it stands, for reports */
+/* After a failure: queued device work is finished, so that nothing touches the caller's buffers any more. */
+void exec_stop(struct comm *comm);
 void exec_release(struct comm *comm);
 
 /* watch.c: waiting. */
-struct watch {
-    uint64_t began_ns, progress, looked_ns;
-    unsigned polls;
-    const struct op *op;       /* what is waited for, NULL: anything; only read during a call */
-};
 void watch_begin(struct watch *watch, const struct comm *comm, const struct op *op);
 /* Between two polls: spins, yields, later sleeps; finds failures of others, dead ranks and the timeout (then the
  * communicator is failed; returns the code). meet and call are of a short cut; NULL: the watch's message, or the head

@@ -215,6 +215,31 @@ void exec_describe(const struct comm *comm, char *text, size_t bytes)
     }
 }
 
+static void end_stream(mem_stream_t **stream)
+{
+    if (*stream)
+        mem_stream_destroy(*stream);   /* finishes its work first */
+    *stream = NULL;
+}
+
+void exec_stop(struct comm *comm)
+{
+    struct exec *exec = comm->exec;
+
+    if (!exec)
+        return;
+    end_stream(&exec->reduce_stream);
+    end_stream(&exec->copy_stream);
+    for (size_t chunk = exec->first; chunk < exec->opened; chunk++)
+        for (int i = 0; i < exec->sched->n_steps; i++) {
+            const struct sched_step *step = &exec->sched->steps[i];
+            struct step_run *run = run_of(exec, chunk, i);
+            if (run->state == RUN_STARTED && (step->kind == STEP_REDUCE || step->kind == STEP_COPY) && run->event)
+                exec_give_event(exec, run->event);
+        }
+    exec->first = exec->opened = 0;
+}
+
 void exec_release(struct comm *comm)
 {
     struct exec *exec = comm->exec;
@@ -222,10 +247,8 @@ void exec_release(struct comm *comm)
     exec_cache_release(comm);
     if (!exec)
         return;
-    if (exec->reduce_stream)
-        mem_stream_destroy(exec->reduce_stream);
-    if (exec->copy_stream)
-        mem_stream_destroy(exec->copy_stream);
+    end_stream(&exec->reduce_stream);
+    end_stream(&exec->copy_stream);
     for (int i = 0; i < exec->n_events; i++)
         mem_event_destroy(exec->events[i]);
     if (exec->aside_event)

@@ -189,15 +189,37 @@ static int lay_out_scratch(struct comm *comm, struct exec *exec)
     return HETMPI_SUCCESS;
 }
 
-/* Is the buffer one that kernels on this rank's device may touch? */
-static bool needs_staging(const void *buffer)
+/* Most bytes that a buffer of the call may take here. Blocks of different lengths may stand anywhere. */
+static size_t most_bytes(const struct comm *comm, const struct call *call, int side)
+{
+    size_t bytes = call->count * red_size(call->type);
+
+    if (call->counts[side])
+        return SIZE_MAX / 2;
+    switch (call->kind) {
+    case COLL_ALLREDUCE:
+    case COLL_REDUCE:
+    case COLL_BCAST:
+    case COLL_SCAN:
+    case COLL_EXSCAN:
+        return bytes;
+    default:
+        return bytes * (size_t)comm->size;
+    }
+}
+
+/* Is the buffer one that kernels on this rank's device may not touch? Host memory may be registered in part: if in
+ * doubt, it is staged. */
+static bool needs_staging(const void *buffer, size_t bytes)
 {
     struct mem_pointer what;
 
     if (!mem_has_device() || !buffer)
         return false;
     mem_query(buffer, &what);
-    return what.kind == MEM_HOST;
+    if (what.kind != MEM_HOST_PINNED)
+        return what.kind == MEM_HOST;
+    return bytes > what.bytes - (size_t)((const char *)buffer - (const char *)what.base);
 }
 
 static int open_island(struct comm *comm)
@@ -229,8 +251,8 @@ int exec_begin(struct comm *comm, const struct call *call, uint64_t number)
     key.exact = red_wide_size(call->type) != red_size(call->type) &&
                 (comm->cfg->wire_precision == CFG_PRECISION_EXACT || coll_traits(call->kind) & COLL_CHAIN);
     key.in_place = call->in_place && call->kind != COLL_REDUCE_SCATTER;
-    key.stage_send = needs_staging(call->send);
-    key.stage_recv = needs_staging(call->recv) && key.in_place == call->in_place;
+    key.stage_send = needs_staging(call->send, most_bytes(comm, call, SIDE_SEND));
+    key.stage_recv = needs_staging(call->recv, most_bytes(comm, call, SIDE_RECV)) && key.in_place == call->in_place;
     code = find_sched(comm, &key, &exec->sched);
     if (!code && !(coll_traits(call->kind) & COLL_PAIRS))
         code = open_island(comm);

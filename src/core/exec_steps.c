@@ -167,6 +167,7 @@ int exec_start_on_stream(struct comm *comm, struct exec *exec, const struct sche
         run->state = RUN_DONE;
         return HETMPI_SUCCESS;
     }
+    run->event = NULL;
     code = exec_take_event(exec, &run->event);
     if (!code)
         code = mem_event_record(run->event, step->kind == STEP_REDUCE ? exec->reduce_stream : exec->copy_stream);
@@ -242,8 +243,10 @@ int exec_poll_step(struct comm *comm, struct exec *exec, const struct sched_step
         break;
     default:
         code = mem_event_query(run->event, &done);
-        if (done || code)
+        if (done || code) {
             exec_give_event(exec, run->event);
+            run->event = NULL;
+        }
     }
     if (done)
         run->state = RUN_DONE;

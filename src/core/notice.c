@@ -28,8 +28,12 @@ void notice_send(struct comm *comm, int code, const char *text)
 {
     struct notice_send *send;
 
-    if (comm->one_node || comm->shadow == MPI_COMM_NULL || comm->notice || !proc_may_call_mpi())
+    if (comm->one_node || comm->shadow == MPI_COMM_NULL || comm->notice)
         return;
+    if (!proc_may_call_mpi()) {
+        atomic_store(&comm->notice_due, true);
+        return;
+    }
     send = calloc(1, sizeof(*send) + (size_t)comm->n_groups * sizeof(*send->requests));
     if (!send)
         return;
@@ -42,6 +46,14 @@ void notice_send(struct comm *comm, int code, const char *text)
             MPI_Isend(&send->notice, sizeof(send->notice), MPI_BYTE, comm->leaders[g], TAG_NOTICE, comm->shadow,
                       &send->requests[send->n]) == MPI_SUCCESS)
             send->n++;
+}
+
+void notice_send_due(struct comm *comm)
+{
+    int code = comm_failed(comm);
+
+    if (code && proc_may_call_mpi() && atomic_exchange(&comm->notice_due, false))
+        notice_send(comm, code, comm->failed_text);
 }
 
 int notice_look(struct comm *comm)
@@ -76,6 +88,7 @@ void notice_release(struct comm *comm)
 {
     static struct notice_send *undelivered;   /* under the engine's lock */
 
+    notice_send_due(comm);
     if (!comm->notice)
         return;
     engine_lock();

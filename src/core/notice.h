@@ -4,8 +4,11 @@
 
 #include "core/comm.h"
 
-/* Tells the leaders of the other groups of ranks, if this thread may call MPI. Once for a communicator. */
+/* Tells the leaders of the other groups of ranks, once for a communicator. Where this thread may not call MPI: as soon as
+ * another comes by, */
 void notice_send(struct comm *comm, int code, const char *text);
+/* ... and does this. */
+void notice_send_due(struct comm *comm);
 /* Looks for such a message; then the communicator is failed on this node, and its code returned. */
 int notice_look(struct comm *comm);
 void notice_release(struct comm *comm);

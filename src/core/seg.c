@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,9 +29,13 @@ static uint64_t make_cookie(void)
 
 int seg_create(struct seg *seg, size_t bytes, struct seg_name *name)
 {
+    struct rlimit limit;
     int error, fd;
     void *base;
 
+    /* Beyond it comes SIGXFSZ, which ends the program. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
+        return err_set(HETMPI_ERR_MEMORY, "no file, nor shared memory, may have %zu bytes here (raise ulimit -f?)", bytes);
     fd = memfd_create("hetmpi", MFD_CLOEXEC);
     if (fd < 0)
         return err_set(errno == EMFILE || errno == ENFILE ? HETMPI_ERR_MEMORY : HETMPI_ERR_INTERNAL,

@@ -37,6 +37,7 @@ void watch_begin(struct watch *watch, const struct comm *comm, const struct op *
     watch->began_ns = 0;   /* the clock is first read when spinning ends */
     watch->looked_ns = 0;
     watch->polls = 0;
+    watch->locked = false;
     watch->progress = atomic_load_explicit(&comm->progress, memory_order_relaxed);
 }
 
@@ -156,7 +157,8 @@ static int look_around(struct watch *watch, struct comm *comm, const struct meet
     if (timeout > 0 && (double)(now - watch->began_ns) > timeout * 1e9) {
         double seconds = (double)(now - watch->began_ns) / 1e9;
         const struct op *message = watch->op && watch->op->p2p ? watch->op : NULL;
-        engine_lock();   /* the queue may be moving in another thread */
+        if (!watch->locked)
+            engine_lock();   /* the queue may be moving in another thread */
         if (!message && !call && !comm->head)
             message = p2p_first(comm);
         if (message)
@@ -168,7 +170,8 @@ static int look_around(struct watch *watch, struct comm *comm, const struct meet
                          sizeof(text));
         else
             text[0] = '\0';
-        engine_unlock();
+        if (!watch->locked)
+            engine_unlock();
         return text[0] ? comm_fail(comm, HETMPI_ERR_TIMEOUT, text) : HETMPI_SUCCESS;
     }
     /* A peer may be stuck in an MPI call that needs this process to make progress. */

@@ -352,6 +352,26 @@ static void check_stream_order(void)
     free(x);
 }
 
+/* Registering is optional, so it may be for a part of a buffer too. */
+static void check_partly_registered(void)
+{
+    enum { N = 40009, PART = 4096 };
+    int32_t *x = t_malloc(N * sizeof *x);
+    t_stage("a buffer of which a part is registered");
+    for (int part = 0; part < 2; part++) {
+        char *begin = (char *)x + (part ? PART : 0);
+        for (int32_t i = 0; i < N; i++)
+            x[i] = i;
+        T_OK(hetmpi_register(begin, PART));
+        T_OK(hetmpi_allreduce(MPI_IN_PLACE, x, N, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD));
+        for (int32_t i = 0; i < N; i++)
+            if (!T_CHECK(x[i] == i * t_ranks, "element %d is %d, not %d", i, x[i], i * t_ranks))
+                break;
+        T_OK(hetmpi_deregister(begin));
+    }
+    free(x);
+}
+
 int main(int argc, char **argv)
 {
     bool multiple = argc > 1 && strcmp(argv[1], "multiple") == 0;
@@ -375,6 +395,7 @@ int main(int argc, char **argv)
     }
     check_barrier();
     check_stream_order();
+    check_partly_registered();
     for (int p = 0; p < T_PLACES; p++) {
         t_buf_free(&send[p]);
         t_buf_free(&recv[p]);

@@ -218,7 +218,9 @@ static void check_outside(const char *when)
 {
     hetmpi_request_t request = HETMPI_REQUEST_NULL;
     hetmpi_comm_info_t info;
+    MPI_Status status;
     void *p = NULL;
+    int flag = 0, index = 0;
     int32_t x = 5, y = 0;
     t_stage("%s", when);
     T_CODE(HETMPI_ERR_STATE, hetmpi_allreduce(&x, &y, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
@@ -230,6 +232,10 @@ static void check_outside(const char *when)
     T_CODE(HETMPI_ERR_STATE, hetmpi_comm_info(MPI_COMM_WORLD, &info));
     T_CODE(HETMPI_ERR_STATE, hetmpi_comm_detach(MPI_COMM_WORLD));
     T_CHECK(request == HETMPI_REQUEST_NULL, "a refused call gave a request");
+    T_OK(hetmpi_wait(&request, &status));
+    T_OK(hetmpi_test(&request, &flag, &status));
+    T_OK(hetmpi_waitany(1, &request, &index, &status));
+    T_CHECK(flag && index == MPI_UNDEFINED, "no request: flag %d, index %d", flag, index);
     T_CHECK(hetmpi_version()[0] && hetmpi_build_info()[0] && hetmpi_error_string(HETMPI_ERR_STATE)[0], "no texts");
     T_OK(hetmpi_malloc(64, HETMPI_MEM_DEVICE, &p));
     T_OK(hetmpi_memcpy(p, &x, sizeof x));

@@ -1,6 +1,9 @@
 /*
  * A rank that never calls: with HETMPI_TIMEOUT=1 the others end with HETMPI_ERR_TIMEOUT and a message that names the
- * rank and the collective, later calls fail at once, other communicators work, and the late rank fails too.
+ * rank and the collective, later calls fail at once, other communicators work, and the late rank fails too. Calls on a
+ * stream, for which no thread of the program waits, are no exception.
+ *
+ *     timeout [multiple]
  */
 #include "common.h"
 
@@ -11,10 +14,23 @@
 
 #define LONG 100003
 
-enum kind { SMALL_ALLREDUCE, LONG_ALLREDUCE, NONBLOCKING, PERSISTENT, BCAST, BARRIER, KINDS };
-static const char *const names[KINDS] = { "allreduce", "allreduce", "allreduce", "allreduce", "bcast", "barrier" };
+enum kind { SMALL_ALLREDUCE, LONG_ALLREDUCE, NONBLOCKING, PERSISTENT, BCAST, BARRIER, STREAM, KINDS };
+static const char *const names[KINDS] = { "allreduce", "allreduce", "allreduce", "allreduce", "bcast", "barrier",
+                                          "allreduce" };
 
 static int32_t data[LONG];
+
+static int on_stream(MPI_Comm comm)
+{
+    hetmpi_stream_t stream;
+    int code, error = HETMPI_SUCCESS;
+    T_OK(hetmpi_stream_create(&stream));
+    code = hetmpi_allreduce_on_stream(MPI_IN_PLACE, data, LONG, MPI_INT32_T, MPI_SUM, comm, stream);
+    T_OK(hetmpi_stream_synchronize(stream));
+    T_OK(hetmpi_stream_destroy(stream));
+    T_OK(hetmpi_comm_error(comm, &error));
+    return code ? code : error;
+}
 
 static int call(enum kind kind, MPI_Comm comm, int root)
 {
@@ -44,6 +60,7 @@ static int call(enum kind kind, MPI_Comm comm, int root)
         return code;
     case BCAST: return hetmpi_bcast(data, LONG, MPI_INT32_T, root, comm);
     case BARRIER: return hetmpi_barrier(comm);
+    case STREAM: return on_stream(comm);
     case KINDS: break;
     }
     return HETMPI_SUCCESS;
@@ -90,7 +107,7 @@ static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI
         /* A rank that comes late, or learns it from another, waits less; one has waited for all of it. */
         T_MPI(MPI_Allreduce(&took, &longest, 1, MPI_DOUBLE, MPI_MAX, others));
         T_CHECK(longest > 0.9 * timeout, "the longest call ended after %.2f s already", longest);
-        if (kind != PERSISTENT) /* there hetmpi_request_free came between */
+        if (kind != PERSISTENT && kind != STREAM) /* hetmpi_request_free came between; hetmpi_comm_error told */
             T_CHECK(names_rank(text, absent) && strstr(text, names[kind]) != NULL,
                     "the message does not name rank %d and %s: %s", absent, names[kind], text);
         started = t_now();
@@ -109,7 +126,8 @@ static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI
 
 int main(int argc, char **argv)
 {
-    t_begin(&argc, &argv, "timeout", MPI_THREAD_SINGLE);
+    bool multiple = argc > 1 && strcmp(argv[1], "multiple") == 0;
+    t_begin(&argc, &argv, "timeout", multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
     if (t_ranks < 2)
         t_skip("one rank waits for nobody");
     int absent = t_ranks - 1;
@@ -121,7 +139,7 @@ int main(int argc, char **argv)
     T_MPI(MPI_Info_create(&info));
     T_MPI(MPI_Info_set(info, "timeout", "400ms"));
     check(SMALL_ALLREDUCE, absent, 1, MPI_INFO_NULL, others);
-    for (int kind = LONG_ALLREDUCE; kind < KINDS; kind++)
+    for (int kind = LONG_ALLREDUCE; kind < (multiple ? KINDS : STREAM); kind++)
         check((enum kind)kind, absent, 0.4, info, others);
     T_MPI(MPI_Info_free(&info));
     int32_t one = 1;
