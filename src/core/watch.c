@@ -20,7 +20,8 @@
 /* On a crowded node a few yields must do: the kernel may schedule each rank in a group of its own (as it does those that
  * MPICH's mpiexec starts), and then a yield gives the core to no other rank, but a sleep does. */
 #define CROWDED_YIELDS 10u
-#define CROWDED_NAPS 200u           /* polls in which nothing moved before naps get longer */
+/* Polls in which nothing moved before naps get longer: a rank that naps shortly for long still takes much of a core. */
+#define CROWDED_NAPS 30u
 
 static inline void cpu_relax(void)
 {
@@ -208,7 +209,8 @@ int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet,
     now = proc_now_ns();
     if (!watch->began_ns)
         watch->began_ns = watch->looked_ns = now;
-    if (now - watch->began_ns > SLEEP_AFTER_NS && watch->polls > (unsigned)comm->spin + CROWDED_NAPS)
+    if (watch->polls > (unsigned)comm->spin + CROWDED_NAPS &&
+        (comm->crowded || now - watch->began_ns > SLEEP_AFTER_NS))
         proc_nap(50000);
     else if (comm->crowded && watch->polls > (unsigned)comm->spin + CROWDED_YIELDS)
         proc_nap(10000);
