@@ -6,6 +6,7 @@
 #include "hetmpi.h"
 
 #define CHUNK_MIN (32u << 10)
+#define CHUNK_LOCAL (256u << 10)   /* inside one island there is no link to fill and drain: see docs/performance.md */
 #define PIECE_MIN (32u << 10)   /* of a block, between pairs */
 #define WINDOW_HOST 8
 #define WINDOW_DEVICE 16    /* work on a device is known to be done only when it is asked for */
@@ -96,9 +97,7 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
         bytes = comm->cfg->chunk;
     } else {
         bool local = comm->topo.islands == 1 && !(traits & COLL_CHAIN);
-        bytes = local ? comm->chunk_max / 2 : total / 64;
-        if (bytes > total / 4 && local)
-            bytes = total / 4;
+        bytes = local ? CHUNK_LOCAL : total / 64;
         if (bytes < CHUNK_MIN)
             bytes = CHUNK_MIN;
         if (bytes > comm->chunk_max)
