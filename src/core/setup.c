@@ -262,6 +262,21 @@ static bool all_islands_fit(const struct topo *topo)
     return true;
 }
 
+/* Memory of a collective that was given up belongs to MPI until the process ends; it stays within reach, so that tools do
+ * not take it for a leak. */
+static void leave_to_mpi(void *memory)
+{
+    static struct left { struct left *next; void *memory; } *_Atomic all;
+    struct left *left = malloc(sizeof(*left));
+
+    if (!left)
+        return;
+    left->memory = memory;
+    left->next = atomic_load(&all);
+    while (!atomic_compare_exchange_weak(&all, &left->next, left))
+        ;
+}
+
 /* Waits for a collective of MPI's own. Another rank may come only after what is under way here on other communicators:
  * that goes on. After a timeout MPI still owns the call's buffers. */
 static int wait_for_all(struct comm *comm, MPI_Request *request)
@@ -318,8 +333,10 @@ static int find_worst(struct comm *comm, int value, int *worst, int *rank)
                           "MPI_Iallreduce");
     if (!code)
         code = wait_for_all(comm, &request);
-    if (code)
-        return code;   /* the pair may still be MPI's */
+    if (code) {
+        leave_to_mpi(pair);
+        return code;
+    }
     *worst = pair[1].value;
     *rank = pair[1].rank;
     free(pair);
@@ -478,8 +495,10 @@ int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm)
     }
     fill_facts(comm, &facts[comm->size]);
     code = gather_facts(comm, facts);
-    if (code)
-        goto release;   /* the facts may still be MPI's */
+    if (code) {
+        leave_to_mpi(facts);
+        goto release;
+    }
     code = setup_from_facts(comm, facts);
     free(facts);
     if (code)
