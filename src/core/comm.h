@@ -138,6 +138,7 @@ bool comm_lives(uint64_t serial);  /* is it still there? */
 
 /* setup.c: everything that needs all ranks. *comm is ready or untouched. */
 int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm);
+void comm_close_paths(struct comm *comm);   /* the provider and the wires; what is under way there is cancelled */
 void comm_release(struct comm *comm);   /* frees what setup and later use took, not the struct itself */
 
 /* Ends the use of a communicator: stores code and text, tells the ranks of this node and of others. The first failure
@@ -160,6 +161,8 @@ enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_NOTICE = 16386, TA
 #define COMM_AGAIN (-1)
 int comm_region_publish(struct comm *comm, enum ctl_region_kind kind, const struct seg_name *name, const mem_ipc_t *ipc);
 int comm_region_name(struct comm *comm, int rank, enum ctl_region_kind kind, struct seg_name *name, mem_ipc_t *ipc);
+/* The rank that speaks for this rank's group of ranks that share memory. */
+static inline int comm_leader(const struct comm *comm) { return comm->ctl ? comm->local[0] : comm->rank; }
 /* Two ranks share memory (same node, control segments mapped). */
 static inline bool comm_is_local(const struct comm *comm, int rank) { return comm->ctls && comm->ctls[rank]; }
 

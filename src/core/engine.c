@@ -261,18 +261,7 @@ static void end_queue(struct comm *comm, int code)
     exec_stop(comm);
     if (comm->head && comm->head->stage && engine.stage_stream)
         mem_stream_synchronize(engine.stage_stream);   /* its error, if any, is this failure or one more */
-    if (comm->island) {
-        comm->island->ops->close(comm->island);
-        comm->island = NULL;
-    }
-    if (comm->wire_shm) {
-        comm->wire_shm->ops->close(comm->wire_shm);
-        comm->wire_shm = NULL;
-    }
-    if (comm->wire_mpi) {
-        comm->wire_mpi->ops->close(comm->wire_mpi);
-        comm->wire_mpi = NULL;
-    }
+    comm_close_paths(comm);
     while (comm->head) {
         err_copy(code, comm->failed_text);
         finish(comm, code);

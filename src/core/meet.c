@@ -207,8 +207,6 @@ static void compare_net(const struct comm *comm, const struct meet *meet, struct
     }
 }
 
-static int leader_of(const struct comm *comm) { return comm->ctl ? comm->local[0] : comm->rank; }
-
 /* The leader of the first group that has not come, -1: all came. */
 static int missing_leader(const struct comm *comm)
 {
@@ -275,7 +273,7 @@ static int poll_leader(struct comm *comm, struct meet *meet, bool *done)
 static int poll_verdict(struct comm *comm, struct meet *meet, bool *done)
 {
     unsigned parity = meet->number & 1;
-    const struct ctl *leader = comm->ctls[leader_of(comm)];
+    const struct ctl *leader = comm->ctls[comm_leader(comm)];
     struct verdict v;
 
     if (atomic_load_explicit(&leader->verdict[parity].value, memory_order_acquire) != meet->number)
@@ -304,7 +302,7 @@ int meet_poll(struct comm *comm, struct meet *meet, bool *done)
         compare_local(comm, meet, &v);
         return judge(comm, meet, &v);
     }
-    if (leader_of(comm) == comm->rank)
+    if (comm_leader(comm) == comm->rank)
         return poll_leader(comm, meet, done);
     return poll_verdict(comm, meet, done);
 }
@@ -320,9 +318,9 @@ int meet_missing(const struct comm *comm, const struct meet *meet)
     }
     if (!comm->net)
         return -1;
-    if (leader_of(comm) == comm->rank)
+    if (comm_leader(comm) == comm->rank)
         return comm->net->begun ? missing_leader(comm) : -1;
-    status = &comm->ctls[leader_of(comm)]->status;
+    status = &comm->ctls[comm_leader(comm)]->status;
     if (atomic_load_explicit(&status->call, memory_order_relaxed) != meet->number ||
         atomic_load_explicit(&status->phase, memory_order_relaxed) != PHASE_MEET)
         return -1;

@@ -22,8 +22,6 @@ struct notice_send {
     MPI_Request requests[];
 };
 
-static int my_leader(const struct comm *comm) { return comm->ctl ? comm->local[0] : comm->rank; }
-
 void notice_send(struct comm *comm, int code, const char *text)
 {
     struct notice_send *send;
@@ -42,7 +40,7 @@ void notice_send(struct comm *comm, int code, const char *text)
     send->notice.rank = comm->rank;
     snprintf(send->notice.text, sizeof(send->notice.text), "%s", text);
     for (int g = 0; g < comm->n_groups; g++)
-        if (comm->leaders[g] != my_leader(comm) &&
+        if (comm->leaders[g] != comm_leader(comm) &&
             MPI_Isend(&send->notice, sizeof(send->notice), MPI_BYTE, comm->leaders[g], TAG_NOTICE, comm->shadow,
                       &send->requests[send->n]) == MPI_SUCCESS)
             send->n++;
@@ -63,7 +61,7 @@ int notice_look(struct comm *comm)
     MPI_Status status;
     int flag = 0;
 
-    if (comm->one_node || comm->shadow == MPI_COMM_NULL || my_leader(comm) != comm->rank || !proc_may_call_mpi())
+    if (comm->one_node || comm->shadow == MPI_COMM_NULL || comm_leader(comm) != comm->rank || !proc_may_call_mpi())
         return HETMPI_SUCCESS;
     if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOTICE, comm->shadow, &flag, &status) != MPI_SUCCESS || !flag)
         return HETMPI_SUCCESS;

@@ -510,12 +510,8 @@ release:
     return code;
 }
 
-void comm_release(struct comm *comm)
+void comm_close_paths(struct comm *comm)
 {
-    engine_comm_release(comm);
-    p2p_close(comm);
-    meet_release(comm);
-    notice_release(comm);
     if (comm->island)
         comm->island->ops->close(comm->island);
     if (comm->wire_shm)
@@ -524,6 +520,15 @@ void comm_release(struct comm *comm)
         comm->wire_mpi->ops->close(comm->wire_mpi);
     comm->island = NULL;
     comm->wire_shm = comm->wire_mpi = NULL;
+}
+
+void comm_release(struct comm *comm)
+{
+    engine_comm_release(comm);
+    p2p_close(comm);
+    meet_release(comm);
+    notice_release(comm);
+    comm_close_paths(comm);
     unmap_ctls(comm);
     /* After a failure MPI_Comm_free might wait for the dead: the handle is left to MPI_Finalize. */
     if (comm->shadow != MPI_COMM_NULL && !atomic_load(&comm->failed))
