@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,6 +47,27 @@ static void format_cut(char *text, size_t bytes, const char *format, va_list arg
         memcpy(text + bytes - 4, "...", 4);
 }
 
+/* What MPI and other libraries say may have several lines; a message of ours is one. */
+static void make_one_line(char *text)
+{
+    char *out = text;
+    bool broken = false;
+
+    for (const char *in = text; *in; in++) {
+        if ((unsigned char)*in < ' ') {
+            broken = true;
+        } else if (!broken || *in != ' ') {
+            if (broken && out > text && out[-1] != ' ')
+                *out++ = ' ';
+            broken = false;
+            *out++ = *in;
+        }
+    }
+    while (out > text && out[-1] == ' ')
+        out--;
+    *out = '\0';
+}
+
 /* One write for each line, so that lines of several ranks and threads do not mix. */
 void log_print(enum log_level level, const char *format, ...)
 {
@@ -63,6 +85,7 @@ void log_print(enum log_level level, const char *format, ...)
     va_start(arguments, format);
     format_cut(line + start, LINE_BYTES - (size_t)start, format, arguments);
     va_end(arguments);
+    make_one_line(line);
     length = strlen(line);
     line[length++] = '\n';
     for (size_t sent = 0; sent < length;) {
@@ -90,6 +113,7 @@ void err_copy(int code, const char *text)
     char line[ERROR_BYTES];
 
     snprintf(line, sizeof(line), "%s", text);
+    make_one_line(line);
     memcpy(last_error.text, line, sizeof(line));
     last_error.code = code;
     log_debug("%s: %s", err_name(code), last_error.text);

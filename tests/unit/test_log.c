@@ -153,6 +153,16 @@ static void errors_belong_to_a_thread(void **state)
     assert_int_equal(err_code(), HETMPI_ERR_ROOT);
 }
 
+/* MPI's own texts may have several lines: a message of ours is one. */
+static void errors_are_one_line(void **state)
+{
+    (void)state;
+    err_set(HETMPI_ERR_MPI, "%s", "MPI_Send: Fatal error:\nOther MPI error,\n\t error stack:\r\n x\n\n");
+    assert_string_equal(err_text(), "MPI_Send: Fatal error: Other MPI error, error stack: x");
+    err_copy(HETMPI_ERR_MPI, "\n\n");
+    assert_string_equal(err_text(), "");
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -172,7 +182,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines), cmocka_unit_test(levels), cmocka_unit_test(hidden_lines_cost_nothing),
         cmocka_unit_test(long_lines), cmocka_unit_test(errors), cmocka_unit_test(errors_are_logged_at_debug),
-        cmocka_unit_test(errors_belong_to_a_thread), cmocka_unit_test(names)
+        cmocka_unit_test(errors_belong_to_a_thread), cmocka_unit_test(errors_are_one_line), cmocka_unit_test(names)
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
