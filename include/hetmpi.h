@@ -129,8 +129,10 @@ typedef void *hetmpi_stream_t; /* cudaStream_t, hipStream_t, or from hetmpi_stre
  *   hetmpi_X_init       persistent: hetmpi_start, wait, start again; collective, in the same order on all ranks
  *
  * All ranks of a communicator must make its collective calls in the same order, with matching count, type, op and
- * root; ranks that disagree all get HETMPI_ERR_MISMATCH, no receive buffer is written, and the communicator stays
- * usable. The first call on a communicator sets it up. Intercommunicators are HETMPI_ERR_ARG.
+ * root, and MPI_IN_PLACE on all ranks or none where MPI asks for that (allreduce, allgather(v), alltoall(v)); ranks that
+ * disagree all get HETMPI_ERR_MISMATCH, no receive buffer is written, and the communicator stays usable. Whether buffers
+ * lie in host or device memory need not match. The first call on a communicator sets it up. Intercommunicators are
+ * HETMPI_ERR_ARG.
  *
  * Blocking and nonblocking calls read the buffers from when they are called: device work that writes them must have
  * finished (synchronise its stream first, or use the on_stream form). The buffers stay the caller's and must not be
@@ -172,8 +174,7 @@ HETMPI_DECLARE_(reduce_scatter, (const void *sendbuf, void *recvbuf, const size_
  * persistent call keeps those it was made with. Send and receive types must be the same, and so must the counts of two
  * ranks for what one sends to the other. In place is MPI_IN_PLACE as in MPI, or where a rank's own block stands in the
  * other buffer, that address. allgatherv: all ranks must give the same recvcounts (displacements may differ); a rank
- * that differs is found. gatherv, scatterv, alltoallv: two ranks whose counts differ are found where all ranks are on
- * one node (and at most 128); elsewhere such a call ends in an error or a timeout, and the communicator with it.
+ * that differs is found. gatherv, scatterv, alltoallv: two ranks whose counts differ are found, and both are named.
  */
 HETMPI_DECLARE_(allgatherv, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
                              const size_t recvcounts[], const size_t displs[], MPI_Datatype recvtype))
@@ -284,8 +285,9 @@ int hetmpi_comm_attach(MPI_Comm comm, MPI_Info info);
 int hetmpi_comm_detach(MPI_Comm comm);
 /* Sets comm up if need be (then collective). */
 int hetmpi_comm_info(MPI_Comm comm, hetmpi_comm_info_t *info);
-/* Any thread, any rank: all pending and later calls on comm end with HETMPI_ERR_ABORTED, on every rank of this node at
- * once, elsewhere when they next hear of this rank. */
+/* Any thread, any rank, whatever the thread level: all pending and later calls on comm end with HETMPI_ERR_ABORTED, on
+ * every rank of this node at once, elsewhere when they next hear of this rank (below MPI_THREAD_MULTIPLE from the thread
+ * that makes its hetmpi calls, if this is another). */
 int hetmpi_comm_abort(MPI_Comm comm);
 /* The error that ended comm's use (of an on_stream call, say); HETMPI_SUCCESS if there is none. Never collective. */
 int hetmpi_comm_error(MPI_Comm comm, int *error);

@@ -9,6 +9,9 @@
 #include "core/engine.h"
 #include "hetmpi.h"
 
+/* No buffer is larger: what programs can address on today's machines. Sums of such sizes do not overflow. */
+#define API_MOST_BYTES ((size_t)1 << 47)
+
 /* types.c. Unknown handles: HETMPI_ERR_TYPE, HETMPI_ERR_OP, without a message. MPI must be up. */
 int types_find(MPI_Datatype type, enum red_type *found);
 int types_find_op(MPI_Op op, enum red_op *found);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/tables.h"
 
 /* What a buffer holds on this rank. */
 enum shape { SHAPE_NONE, SHAPE_VECTOR, SHAPE_BLOCK, SHAPE_BLOCKS };
@@ -32,6 +33,21 @@ static bool two_types(enum coll_kind kind)
     case COLL_GATHERV:
     case COLL_SCATTER:
     case COLL_SCATTERV:
+    case COLL_ALLTOALL:
+    case COLL_ALLTOALLV:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Where MPI lets MPI_IN_PLACE be given by all ranks or by none. */
+static bool all_in_place(enum coll_kind kind)
+{
+    switch (kind) {
+    case COLL_ALLREDUCE:
+    case COLL_ALLGATHER:
+    case COLL_ALLGATHERV:
     case COLL_ALLTOALL:
     case COLL_ALLTOALLV:
         return true;
@@ -111,11 +127,11 @@ static int too_many(const struct comm *comm, const struct raw *raw, const struct
 {
     if (count > SIZE_MAX / 2)
         return err_set(HETMPI_ERR_COUNT, "%s: count is negative (%lld)", raw->function, (long long)count);
-    return err_set(HETMPI_ERR_COUNT, "%s: count %zu of %s on %d ranks is more than memory can hold", raw->function,
-                   count, red_type_name(call->type), comm->size);
+    return err_set(HETMPI_ERR_COUNT, "%s: count %zu of %s on %d ranks is more than memory can hold (%zu bytes)",
+                   raw->function, count, red_type_name(call->type), comm->size, (size_t)API_MOST_BYTES);
 }
 
-static size_t most_elements(const struct call *call) { return SIZE_MAX / 4 / red_size(call->type); }
+static size_t most_elements(const struct call *call) { return API_MOST_BYTES / red_size(call->type); }
 
 /* A table of counts, and of displacements where the call has them. *most: the longest block. */
 static int check_table(const struct comm *comm, const struct raw *raw, const struct call *call,
@@ -461,7 +477,12 @@ int calls_check(const struct comm *comm, const struct raw *raw, struct call *cal
         code = check_op(raw, call);
     if (!code)
         code = check_counts(comm, raw, side, call);
-    return code ? code : check_buffers(comm, raw, call);
+    if (code)
+        return code;
+    call->asked_in_place = all_in_place(raw->kind) && raw->send == MPI_IN_PLACE;
+    if (coll_traits(call->kind) & COLL_OWN_TABLE && comm->cfg->check)
+        call->agree = tables_sum(comm, call);
+    return check_buffers(comm, raw, call);
 }
 
 bool calls_copy_of_one(const struct call *call, void **dst, const void **src, size_t *bytes)

@@ -82,19 +82,24 @@ int hetmpi_comm_abort(MPI_Comm user)
 {
     struct comm *comm = NULL;
     char text[128];
-    int code = proc_start();
+    int code = HETMPI_SUCCESS;
 
-    if (!code && user == MPI_COMM_NULL)
+    if (user == MPI_COMM_NULL)
         code = err_set(HETMPI_ERR_ARG, "the communicator is MPI_COMM_NULL");
-    if (!code)
+    /* From any thread, while another may be in MPI: hetmpi is not started here. */
+    if (!code && proc_started())
         comm = comm_find(user);
     /* Never set up here: that is collective, and the other ranks need not come. */
     if (!code && !comm)
         code = err_set(HETMPI_ERR_STATE, "nothing to abort: this communicator has seen no hetmpi call yet");
+    if (code && proc_started() && !proc_may_interrupt_mpi()) {
+        log_print(LOG_ERROR, "hetmpi_comm_abort: %s", err_text());
+        return code;   /* the error handler is MPI's */
+    }
     if (code)
         return api_report(user, "comm_abort", code);
     snprintf(text, sizeof(text), "hetmpi_comm_abort was called on rank %d", comm->rank);
-    comm_fail(comm, HETMPI_ERR_ABORTED, text);
+    comm_abort(comm, text);
     return HETMPI_SUCCESS;
 }
 

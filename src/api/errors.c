@@ -78,6 +78,16 @@ static void show_if_fatal(MPI_Comm comm, const char *function)
         MPI_Errhandler_free(&handler);
 }
 
+/* Below MPI_THREAD_SERIALIZED the handler, which is MPI's, is for the main thread alone. */
+static bool may_call_handler(void)
+{
+    int level = MPI_THREAD_SINGLE, is_main = 0;
+
+    MPI_Query_thread(&level);
+    MPI_Is_thread_main(&is_main);
+    return level >= MPI_THREAD_SERIALIZED || is_main;
+}
+
 int api_report(MPI_Comm comm, const char *function, int code)
 {
     int initialized = 0, finalized = 0;
@@ -88,6 +98,10 @@ int api_report(MPI_Comm comm, const char *function, int code)
     MPI_Finalized(&finalized);
     if (!initialized || finalized) {
         /* There is no handler to ask. */
+        log_print(LOG_ERROR, "hetmpi_%s: %s", function, err_text());
+        return code;
+    }
+    if (!may_call_handler()) {
         log_print(LOG_ERROR, "hetmpi_%s: %s", function, err_text());
         return code;
     }

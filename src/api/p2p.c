@@ -89,9 +89,9 @@ static int check(struct comm *comm, const struct raw *raw, struct op *op)
         code = check_tag(comm, raw);
     if (code)
         return code;
-    if (raw->count > SIZE_MAX / 4 / red_size(type))
-        return err_set(HETMPI_ERR_COUNT, "%s: count %zu of %s is more than memory can hold", raw->function, raw->count,
-                       red_type_name(type));
+    if (raw->count > API_MOST_BYTES / red_size(type))
+        return err_set(HETMPI_ERR_COUNT, "%s: count %zu of %s is more than memory can hold (%zu bytes)", raw->function,
+                       raw->count, red_type_name(type), (size_t)API_MOST_BYTES);
     if (raw->count && (!raw->buffer || raw->buffer == MPI_IN_PLACE))
         return err_set(HETMPI_ERR_BUFFER, "%s: buf is %s, and the count is %zu", raw->function,
                        raw->buffer ? "MPI_IN_PLACE" : "NULL", raw->count);

@@ -1,5 +1,4 @@
 /* Completion: wait, test, start, free. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,20 +103,20 @@ static bool is_done(const struct hetmpi_request *request)
     return atomic_load_explicit(&request->op.done, memory_order_acquire);
 }
 
+#define LOOK_AT_OTHERS 16   /* pauses of a waitany in which it watches one request of many, then all */
+
 /* Time passes in tests too: a program that only tests must learn of dead peers and timeouts. */
 static void look_while_testing(struct hetmpi_request *request)
 {
-    static _Thread_local struct { struct watch watch; uint64_t serial; uint64_t call; } seen;
+    struct op *op = &request->op;
 
     if (is_done(request))
         return;
-    if (seen.serial != request->comm_serial || seen.call != request->op.id) {
-        watch_begin(&seen.watch, request->op.comm, &request->op);
-        seen.watch.polls = UINT_MAX / 2;   /* a test never spins */
-        seen.serial = request->comm_serial;
-        seen.call = request->op.id;
+    if (op->watch.op != op || op->watch.id != op->id) {
+        watch_begin(&op->watch, op->comm, op);
+        op->watch.id = op->id;
     }
-    watch_look(&seen.watch, request->op.comm);
+    watch_look(&op->watch, op->comm);
 }
 
 int hetmpi_test(hetmpi_request_t *request, int *flag, MPI_Status *status)
@@ -212,14 +211,19 @@ int hetmpi_waitany(int n, hetmpi_request_t requests[], int *index, MPI_Status *s
         return HETMPI_SUCCESS;
     }
     watch_begin(&watch, one->op.comm, &one->op);
-    for (;;) {
+    for (unsigned round = 1;; round++) {
         for (int i = 0; i < n; i++)
             if (is_active(requests[i]) && is_done(requests[i])) {
                 *index = i;
                 return complete(&requests[i], status);
             }
-        if (!engine_progress() && !is_done(one))
-            watch_pause(&watch, one->op.comm, NULL, NULL);
+        if (engine_progress() || is_done(one))
+            continue;
+        watch_pause(&watch, one->op.comm, NULL, NULL);
+        /* Any of the others may be the one that will never be done. */
+        for (int i = 0; i < n && round % LOOK_AT_OTHERS == 0; i++)
+            if (is_active(requests[i]) && requests[i] != one)
+                look_while_testing(requests[i]);
     }
 }
 

@@ -31,16 +31,38 @@ bool comm_lives(uint64_t serial)
     return comm != NULL;
 }
 
+/* Without a question to MPI, for threads that may not ask it. */
+static struct comm *lookup_listed(MPI_Comm user)
+{
+    struct comm *comm;
+
+    engine_lock();
+    for (comm = all_comms; comm && comm->user != user; comm = comm->next)
+        ;
+    engine_unlock();
+    return comm;
+}
+
+static struct comm *lookup_attribute(MPI_Comm user)
+{
+    struct comm *comm = NULL;
+    int found = 0;
+
+    if (user == MPI_COMM_NULL || MPI_Comm_get_attr(user, proc_comm_keyval(), &comm, &found) != MPI_SUCCESS || !found)
+        return NULL;
+    return comm;
+}
+
 /* Also one whose set-up ended in a timeout. */
 static struct comm *lookup(MPI_Comm user)
 {
-    struct comm *comm = NULL;
     unsigned now = atomic_load_explicit(&generation, memory_order_acquire);
-    int found = 0;
+    struct comm *comm;
 
     if (last.user == user && last.generation == now && last.comm)
         return last.comm;
-    if (user == MPI_COMM_NULL || MPI_Comm_get_attr(user, proc_comm_keyval(), &comm, &found) != MPI_SUCCESS || !found)
+    comm = proc_may_interrupt_mpi() ? lookup_attribute(user) : lookup_listed(user);
+    if (!comm)
         return NULL;
     last.user = user;
     last.comm = comm;
@@ -246,6 +268,14 @@ int comm_fail(struct comm *comm, int code, const char *text)
     if (!comm_failed(comm))
         notice_send(comm, code, text);
     return comm_fail_here(comm, code, text);
+}
+
+int comm_abort(struct comm *comm, const char *text)
+{
+    if (proc_may_interrupt_mpi())
+        return comm_fail(comm, HETMPI_ERR_ABORTED, text);
+    notice_send_later(comm);
+    return comm_fail_here(comm, HETMPI_ERR_ABORTED, text);
 }
 
 int comm_fail_here(struct comm *comm, int code, const char *text)

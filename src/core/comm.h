@@ -25,8 +25,8 @@
 /* One rank's part in one meeting: what it called, and its data if small. The line is written before `seq`. */
 struct ctl_meet {
     _Alignas(CTL_LINE) _Atomic uint64_t seq;   /* number of the meeting, from 1 */
-    uint64_t what;                             /* kind, type, op, flags, root packed; see meet.c */
-    uint64_t count;
+    _Atomic uint64_t what;                     /* kind, type, op, flags, root packed; see meet.h */
+    _Atomic uint64_t count;
     unsigned char data[CTL_INLINE];            /* the first bytes of the payload */
     unsigned char more[CTL_SMALL_MAX];         /* the rest */
 };
@@ -41,16 +41,21 @@ struct ctl_region {
     mem_ipc_t ipc;                             /* ... device memory of the rank's vendor */
 };
 
-/* What a rank is doing, for reports of others. Written by the rank, read any time (relaxed). */
+/* What a rank is doing, for reports of others. Written by the rank, read any time (relaxed); see status.h. */
 struct ctl_status {
-    _Alignas(CTL_LINE) _Atomic uint64_t call;  /* number of its current or last collective */
-    _Atomic uint32_t kind;                     /* enum coll_kind, or COLL_KINDS: in no collective */
-    _Atomic uint32_t phase;                    /* enum sched_phase */
-    _Atomic uint64_t chunk;
+    _Alignas(CTL_LINE) _Atomic uint64_t finished;   /* number of the last collective that ended here */
+    _Alignas(CTL_LINE) _Atomic uint64_t call;  /* the collective that the next five are about */
+    _Atomic uint32_t phase, step;              /* enum sched_phase, enum sched_kind */
+    _Atomic uint64_t chunk, chunks;
     _Atomic int32_t waits_for;                 /* communicator rank, -1: none in particular */
+    /* What a thread of the rank waits in, said every few milliseconds. */
+    _Atomic uint32_t wait;                     /* enum status_wait */
+    _Atomic uint64_t beat_ns;                  /* when: the node's monotonic clock */
+    _Atomic int32_t wait_peer, wait_tag;       /* of a message */
+    _Atomic uint64_t wait_bytes, wait_call, wait_what;
 };
 
-/* One rank's control segment. Only that rank writes it, except `failure`. */
+/* One rank's control segment. Only that rank writes it, except `failure`, `claim` and `dumped`. */
 struct ctl {
     uint64_t cookie;                           /* of seg */
     int32_t pid, rank;
@@ -61,6 +66,7 @@ struct ctl {
     struct ctl_status status;
     struct ctl_word verdict[2];                /* of a meeting over several nodes: number; see meet.c */
     uint64_t verdict_data[2][8];
+    struct ctl_word claim, dumped;             /* the lowest rank's: who reports for the node, see report.c, dump.c */
     struct ctl_word failure;                   /* first failure on this communicator: see comm_fail */
     char failure_text[512];
 };
@@ -83,6 +89,7 @@ struct comm {
     /* This node. */
     struct seg ctl_seg;
     struct ctl *ctl;           /* ours; NULL when no other rank shares our node */
+    struct ctl *mine;          /* the same, or where it is NULL one that nobody else sees; NULL: one rank alone */
     struct ctl **ctls;         /* [size] of ranks on this node, else NULL */
     struct seg *ctl_segs;      /* [size] */
     int *local;                /* [n_local] ranks on this node with shared memory, ascending, ours among them */
@@ -100,6 +107,7 @@ struct comm {
     struct wire *wire_shm, *wire_mpi;
 
     uint64_t meetings;         /* number of the last meeting begun */
+    struct tables *tables;     /* finding out whose counts differ: see tables.c */
     struct meet_net *net;      /* exchange of meetings between groups: see meet.c */
     uint64_t local_ops;        /* number of the next local operation of the island */
 
@@ -120,8 +128,9 @@ struct comm {
 
     bool goodbye_said;
     bool stillborn;            /* set-up ended in a timeout: only the failure is kept */
-    struct notice_send *notice;     /* what this rank told other nodes about its failure: see notice.c */
-    _Atomic bool notice_due;        /* ... or has to tell them, once a thread comes that may call MPI */
+    struct mail *mail;         /* short messages to other nodes that MPI still holds: see mail.c */
+    _Atomic bool notice_sent;          /* this rank has told other nodes about its failure: see notice.c */
+    _Atomic bool notice_due;   /* ... or has to tell them, once a thread comes that may call MPI */
     _Atomic int failed;        /* 0, or the code that ended this communicator's use */
     char failed_text[512];
     struct comm *next;         /* all communicators of the process */
@@ -144,17 +153,22 @@ void comm_release(struct comm *comm);   /* frees what setup and later use took, 
 /* Ends the use of a communicator: stores code and text, tells the ranks of this node and of others. The first failure
  * wins; returns its code, with the text as this thread's error. */
 int comm_fail(struct comm *comm, int code, const char *text);
+/* The same from any thread, whatever the others do in MPI now: where that may be, another thread tells other nodes. */
+int comm_abort(struct comm *comm, const char *text);
 /* The same for this node alone: the failure came from another one. */
 int comm_fail_here(struct comm *comm, int code, const char *text);
 /* An error that an earlier on_stream call left, once. */
 int comm_take_async(struct comm *comm);
 /* HETMPI_SUCCESS, or the failure of this communicator (found here or by another rank of the node). */
 int comm_failed(struct comm *comm);
+/* Memory of a collective of MPI's that was given up belongs to MPI until the process ends. */
+void comm_leave_to_mpi(void *memory);
 /* MPI's answer as a code of ours, with MPI's text. */
 int comm_mpi_error(int mpi_code, const char *call);
 
 /* Tags on the shadow communicator. */
-enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_NOTICE = 16386, TAG_WIRE_MAX = 8191 };
+enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_NOTICE = 16386, TAG_ASK = 16387, TAG_TELL = 16388,
+       TAG_WIRE_MAX = 8191 };
 
 /* A peer's region on this node. Not ready yet: COMM_AGAIN. The mapping belongs to the caller (seg_clear or
  * mem_ipc_close). */

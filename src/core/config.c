@@ -55,8 +55,8 @@ static const struct setting settings[] = {
      KIND_CHOICE, FIELD(provider), 0, 0, "auto"},
     {{"RAILS", "auto, or names: mlx5_0,mlx5_1", "Links that share the traffic between islands", AGREE, COMM},
      KIND_LABELS, FIELD(rails), 0, 0, "auto"},
-    {{"CHUNK", "bytes (K M G), 0: by message size", "Size of a pipeline chunk", AGREE, COMM},
-     KIND_SIZE, FIELD(chunk), 0, INT64_MAX, "0"},
+    {{"CHUNK", "bytes (K M G), at least 1K; 0: by message size", "Size of a pipeline chunk", AGREE, COMM},
+     KIND_SIZE, FIELD(chunk), 1024, INT64_MAX, "0"},
     {{"SMALL", "bytes (K), at most 16K", "Largest message that is exchanged whole in one step", AGREE, COMM},
      KIND_SIZE, FIELD(small), 0, 16384 /* CTL_SMALL_MAX */, "16K"},
     {{"EAGER", "bytes (K), at most 1M", "Largest message between two ranks that is sent before its receive is posted",
@@ -83,6 +83,12 @@ static const struct setting settings[] = {
      KIND_INT, FIELD(device), -1, INT_MAX, "-1"},
     {{"LOG", "error warn info debug trace", "What is told on stderr", OWN, PROCESS},
      KIND_CHOICE, FIELD(log), 0, 0, "warn"},
+    {{"REPORT", "a file; %r in its name: the rank",
+      "Where a timeout, a dead rank, a mismatch or a dump leaves its report as JSON", OWN, PROCESS},
+     KIND_TEXT, FIELD(report), 0, 0, ""},
+    {{"DUMP", "a signal: SIGUSR2, or a file: /tmp/ask",
+      "What makes a waiting rank tell what all ranks do: this signal, or a change of this file", OWN, PROCESS},
+     KIND_TEXT, FIELD(dump), 0, 0, ""},
     {{"SIM_VENDORS", "one a rank: nvidia,nvidia,amd (or cpu)", "Simulated device: vendor that each rank claims",
       AGREE, PROCESS},
      KIND_VENDORS, FIELD(sim_vendors), 0, 0, ""},
@@ -182,7 +188,10 @@ static bool parse_value(struct cfg *cfg, const struct setting *setting, const ch
 
     switch (setting->kind) {
     case KIND_SIZE:
-        if (!cfg_parse_size(text, &size) || size < (size_t)setting->low || size > (size_t)setting->high)
+        if (!cfg_parse_size(text, &size))
+            return false;
+        /* The default may stand for "chosen", below what can be asked for. */
+        if ((size < (size_t)setting->low && strcmp(text, setting->initial) != 0) || size > (size_t)setting->high)
             return false;
         memcpy(field, &size, sizeof(size));
         return true;

@@ -34,6 +34,7 @@ struct cfg {
     char sim_nodes[16384];
     double sim_bandwidth, sim_peer_bandwidth, sim_latency;
     char sim_fault[256];
+    char report[1024], dump[1024];   /* "" or a file; "", a signal's name, or a file */
 };
 
 /* One row of the table, for listings. */

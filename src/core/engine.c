@@ -31,6 +31,7 @@ static struct {
 
 void engine_lock(void) { pthread_mutex_lock(&engine.lock); }
 void engine_unlock(void) { pthread_mutex_unlock(&engine.lock); }
+bool engine_trylock(void) { return pthread_mutex_trylock(&engine.lock) == 0; }
 
 int engine_pending(void) { return atomic_load_explicit(&engine.pending, memory_order_relaxed); }
 
@@ -97,6 +98,8 @@ static void finish(struct comm *comm, int code)
 {
     struct op *op = comm->head;
 
+    if (!code || code == HETMPI_ERR_MISMATCH)
+        atomic_store_explicit(&comm->mine->status.finished, comm->meetings, memory_order_relaxed);
     comm->head = op->next;
     if (!comm->head)
         comm->tail = NULL;
@@ -169,19 +172,17 @@ static int begin_stage_in(struct comm *comm, struct op *op, bool *done)
 
 static int post(struct comm *comm, struct op *op)
 {
-    size_t bytes = 0, numbers[TABLES_ROOM];
-    const void *data = numbers;
+    const void *data = NULL;
+    size_t bytes = 0;
 
     if (op->small) {
         small_payload(comm, &op->call, &data, &bytes);
         if (op->stage)
             data = comm->small_stage;
-    } else {
-        bytes = tables_payload(comm, &op->call, numbers) * sizeof(*numbers);
     }
     op->state = OP_MEET;
-    return meet_post(comm, &op->meet, meet_what(op->call.kind, op->call.type, op->call.op, op->call.root),
-                     op->call.agree, data, bytes);
+    return meet_post(comm, &op->meet, meet_what(op->call.kind, op->call.type, op->call.op, op->call.root,
+                                                 op->call.asked_in_place), op->call.agree, data, bytes);
 }
 
 static int step_queued(struct comm *comm, struct op *op)
@@ -199,8 +200,12 @@ static int step_queued(struct comm *comm, struct op *op)
 /* All have come and agree: combines a short cut, or starts the schedule. */
 static int step_met(struct comm *comm, struct op *op, bool *done)
 {
-    int code = tables_check(comm, &op->call, op->meet.number);
+    int code = tables_check(comm, &op->call, &op->meet);
 
+    if (code == COMM_AGAIN) {
+        op->state = OP_TABLES;
+        return HETMPI_SUCCESS;
+    }
     if (code)
         return code;
     if (op->call.kind == COLL_BARRIER || op->call.count == 0) {
@@ -247,6 +252,11 @@ static int advance(struct comm *comm, struct op *op, bool *moved, bool *done)
         if (code || !ready)
             return code;
         code = step_met(comm, op, done);
+        break;
+    case OP_TABLES:
+        code = step_met(comm, op, done);
+        if (!code && op->state == OP_TABLES && !*done)
+            return HETMPI_SUCCESS;
         break;
     default:
         return exec_poll(comm, moved, done);
@@ -313,7 +323,7 @@ bool engine_progress(void)
 {
     bool moved;
 
-    if (pthread_mutex_trylock(&engine.lock) != 0)
+    if (!engine_trylock())
         return false;
     moved = progress_all();
     engine_unlock();
@@ -356,6 +366,7 @@ void engine_drain(struct comm *comm)
 void engine_comm_release(struct comm *comm)
 {
     exec_release(comm);
+    tables_release(comm);
     free(comm->small_partials);
     comm->small_partials = NULL;
     if (comm->small_stage)

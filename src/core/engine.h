@@ -29,11 +29,13 @@ struct call {
     /* Blocks of different lengths, by rank, in the send and in the receive buffer: NULL where all have `count`. Without
      * displs they follow each other. The caller's arrays; copies of them in a request. */
     const size_t *counts[2], *displs[2];
-    uint64_t agree;            /* what all ranks must have alike: the count, or a hash of the counts */
+    uint64_t agree;            /* what all ranks must have alike: the count, or a hash of the counts; COLL_OWN_TABLE: a
+                                * number, which all ranks' add up to 0 when their tables fit */
+    bool asked_in_place;       /* MPI_IN_PLACE was given, in a call where all ranks must give it or none */
 };
 enum { SIDE_SEND, SIDE_RECV };
 
-enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_RUN, OP_STAGE_IN, OP_DONE };
+enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_TABLES, OP_RUN, OP_STAGE_IN, OP_DONE };
 
 struct op;
 
@@ -42,6 +44,7 @@ struct watch {
     uint64_t began_ns, progress, looked_ns;
     unsigned polls;
     bool locked;               /* the caller holds the engine's lock */
+    uint64_t id;               /* of that op, where the watch outlives the wait */
     const struct op *op;       /* what is waited for, NULL: anything; only read during a call */
 };
 
@@ -71,6 +74,7 @@ struct op {
 /* The engine's lock guards communicators' queues, the list of communicators and all progress. */
 void engine_lock(void);
 void engine_unlock(void);
+bool engine_trylock(void);
 
 /* How many ops are under way on all communicators. */
 int engine_pending(void);
@@ -122,6 +126,8 @@ void watch_begin(struct watch *watch, const struct comm *comm, const struct op *
  * communicator is failed; returns the code). meet and call are of a short cut; NULL: the watch's message, or the head
  * of comm's queue. */
 int watch_look(struct watch *watch, struct comm *comm);   /* the same without spinning or yielding */
+/* In a wait for MPI's own set-up calls: lets others learn, answers them. */
+void watch_setup(struct watch *watch);
 int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet, const struct call *call);
 
 #endif

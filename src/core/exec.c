@@ -126,22 +126,23 @@ static int advance(struct comm *comm, struct exec *exec, size_t chunk, int index
 /* For other ranks' reports. */
 static void publish_status(struct comm *comm, const struct exec *exec)
 {
-    struct ctl_status *status = comm->ctl ? &comm->ctl->status : NULL;
-    int peer = -1, phase = PHASE_ISLAND_REDUCE;
+    struct ctl_status *status = &comm->mine->status;
+    int peer = -1, phase = PHASE_ISLAND_REDUCE, kind = STEP_LOCAL_REDUCE;
 
-    if (!status)
-        return;
     for (int i = 0; i < exec->sched->n_steps && exec->first < exec->opened; i++)
         if (run_of(exec, exec->first, i)->state != RUN_DONE) {
             const struct sched_step *step = &exec->sched->steps[i];
             phase = step->phase;
+            kind = step->kind;
             if (step->kind == STEP_SEND || step->kind == STEP_RECV)
                 peer = step->peer;
             break;
         }
     atomic_store_explicit(&status->call, exec->number, memory_order_relaxed);
     atomic_store_explicit(&status->phase, (uint32_t)phase, memory_order_relaxed);
+    atomic_store_explicit(&status->step, (uint32_t)kind, memory_order_relaxed);
     atomic_store_explicit(&status->chunk, exec->first, memory_order_relaxed);
+    atomic_store_explicit(&status->chunks, exec->chunks, memory_order_relaxed);
     atomic_store_explicit(&status->waits_for, peer, memory_order_relaxed);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/log.h"
 #include "core/proc.h"
+#include "core/report.h"
 #include "hetmpi.h"
 
 /* What a group's leader tells the others: the call of its lowest rank, and the first rank of the group that differs. */
@@ -18,7 +19,6 @@ struct net_message {
 
 /* A leader's exchange with the other leaders. Two of everything, by the meeting's parity. */
 struct meet_net {
-    uint64_t what[2], count[2];        /* what this rank posted, where it has no control segment */
     bool begun;
     struct net_message send[2], *recv; /* recv: [2 * n_groups] */
     MPI_Request *requests;             /* [2 * n_groups] */
@@ -29,11 +29,12 @@ struct verdict {
     int64_t bad_rank;
 };
 
-static void what_text(uint64_t what, uint64_t count, char *text, size_t bytes)
+void meet_describe(uint64_t what, uint64_t count, char *text, size_t bytes)
 {
     enum coll_kind kind = (enum coll_kind)(what & 255);
     unsigned traits = coll_traits(kind);
     char counts[48] = "", op[32] = "", root[24] = "";
+    const char *in_place = what & MEET_IN_PLACE ? ", MPI_IN_PLACE" : "";
 
     if (kind == COLL_BARRIER) {
         snprintf(text, bytes, "barrier");
@@ -47,8 +48,13 @@ static void what_text(uint64_t what, uint64_t count, char *text, size_t bytes)
         snprintf(op, sizeof(op), ", %s", red_op_name((enum red_op)(what >> 16 & 255)));
     if (traits & COLL_ROOTED)
         snprintf(root, sizeof(root), ", root %d", (int)(what >> 32));
-    snprintf(text, bytes, "%s(%s%s%s%s)", coll_name(kind), counts, red_type_name((enum red_type)(what >> 8 & 255)), op,
-             root);
+    snprintf(text, bytes, "%s(%s%s%s%s%s)", coll_name(kind), counts, red_type_name((enum red_type)(what >> 8 & 255)), op,
+             root, in_place);
+}
+
+static bool differ(uint64_t what, uint64_t count, uint64_t other_what, uint64_t other_count)
+{
+    return what != other_what || (count != other_count && !(what & MEET_SUMS));
 }
 
 static const char *differing_field(const struct verdict *v)
@@ -57,25 +63,32 @@ static const char *differing_field(const struct verdict *v)
 
     if (x & 255)
         return "kind";
-    if (v->count != v->bad_count)
+    if (v->count != v->bad_count && !(v->what & MEET_SUMS))
         return coll_traits((enum coll_kind)(v->what & 255)) & COLL_TABLE ? "counts" : "count";
     if (x >> 8 & 255)
         return "type";
     if (x >> 16 & 255)
         return "op";
-    return "root";
+    return x & MEET_IN_PLACE ? "MPI_IN_PLACE" : "root";
 }
 
-static int judge(const struct comm *comm, const struct meet *meet, const struct verdict *v)
+static int judge(struct comm *comm, struct meet *meet, const struct verdict *v)
 {
     char here[128], there[128];
+    int code;
 
-    if (v->bad_rank < 0 || !comm->cfg->check)
+    if (!comm->cfg->check)
         return HETMPI_SUCCESS;
-    what_text(v->what, v->count, here, sizeof(here));
-    what_text(v->bad_what, v->bad_count, there, sizeof(there));
-    return err_set(HETMPI_ERR_MISMATCH, "collective call %llu: the %s of rank %lld differs: it called %s, rank 0 called "
+    if (v->bad_rank < 0) {
+        meet->sum = v->what & MEET_SUMS ? v->count : 0;
+        return HETMPI_SUCCESS;
+    }
+    meet_describe(v->what, v->count, here, sizeof(here));
+    meet_describe(v->bad_what, v->bad_count, there, sizeof(there));
+    code = err_set(HETMPI_ERR_MISMATCH, "collective call %llu: the %s of rank %lld differs: it called %s, rank 0 called "
                    "%s", (unsigned long long)meet->number, differing_field(v), (long long)v->bad_rank, there, here);
+    report_mismatch(comm, meet->number, err_text());
+    return code;
 }
 
 static int make_net(struct comm *comm)
@@ -118,6 +131,7 @@ void meet_release(struct comm *comm)
 
 int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t count, const void *data, size_t bytes)
 {
+    struct ctl_meet *post;
     unsigned parity;
     int code;
 
@@ -128,37 +142,37 @@ int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t coun
     }
     *meet = (struct meet){.number = ++comm->meetings};
     parity = meet->number & 1;
-    if (comm->net) {
-        comm->net->what[parity] = what;
-        comm->net->count[parity] = count;
+    if (comm->net)
         comm->net->begun = false;
-    }
-    if (comm->ctl) {
-        struct ctl_meet *post = &comm->ctl->meet[parity];
-        post->what = what;
-        post->count = count;
-        if (bytes)
-            memcpy(post->data, data, bytes);   /* runs on into `more`, which follows */
-        atomic_store_explicit(&post->seq, meet->number, memory_order_release);
-    }
+    post = &comm->mine->meet[parity];
+    atomic_store_explicit(&post->what, what, memory_order_relaxed);
+    atomic_store_explicit(&post->count, count, memory_order_relaxed);
+    if (bytes)
+        memcpy(post->data, data, bytes);   /* runs on into `more`, which follows */
+    atomic_store_explicit(&post->seq, meet->number, memory_order_release);
     return HETMPI_SUCCESS;
 }
+
+#define POSTED(post, field) atomic_load_explicit(&(post)->field, memory_order_relaxed)
 
 /* Compares what the ranks of this node posted with the lowest of them. */
 static void compare_local(const struct comm *comm, const struct meet *meet, struct verdict *v)
 {
     unsigned parity = meet->number & 1;
-    const struct ctl_meet *first = &comm->ctls[comm->local[0]]->meet[parity];
+    const struct ctl_meet *first = &(comm->ctl ? comm->ctls[comm->local[0]] : comm->mine)->meet[parity];
 
-    *v = (struct verdict){.what = first->what, .count = first->count, .bad_rank = -1};
+    *v = (struct verdict){.what = POSTED(first, what), .count = POSTED(first, count), .bad_rank = -1};
     for (int i = 1; i < comm->n_local; i++) {
         const struct ctl_meet *other = &comm->ctls[comm->local[i]]->meet[parity];
-        if (other->what != v->what || other->count != v->count) {
-            v->bad_what = other->what;
-            v->bad_count = other->count;
+        uint64_t what = POSTED(other, what), count = POSTED(other, count);
+        if (differ(v->what, v->count, what, count)) {
+            v->bad_what = what;
+            v->bad_count = count;
             v->bad_rank = comm->local[i];
             return;
         }
+        if (what & MEET_SUMS)
+            v->count += count;
     }
 }
 
@@ -167,11 +181,10 @@ static int begin_net(struct comm *comm, const struct meet *meet)
     struct meet_net *net = comm->net;
     unsigned parity = meet->number & 1;
     struct net_message *mine = &net->send[parity], *recv = net->recv + (size_t)parity * (size_t)comm->n_groups;
-    struct verdict v = {.what = net->what[parity], .count = net->count[parity], .bad_rank = -1};
+    struct verdict v;
     int code = MPI_SUCCESS;
 
-    if (comm->ctl)
-        compare_local(comm, meet, &v);
+    compare_local(comm, meet, &v);
     *mine = (struct net_message){.number = meet->number, .what = v.what, .count = v.count, .bad_what = v.bad_what,
                                  .bad_count = v.bad_count, .bad_rank = v.bad_rank};
     for (int g = 0; g < comm->n_groups && code == MPI_SUCCESS; g++) {
@@ -195,7 +208,7 @@ static void compare_net(const struct comm *comm, const struct meet *meet, struct
 
     *v = (struct verdict){.what = all[0].what, .count = all[0].count, .bad_rank = -1};
     for (int g = 0; g < comm->n_groups && v->bad_rank < 0; g++) {
-        if (all[g].what != v->what || all[g].count != v->count) {
+        if (differ(v->what, v->count, all[g].what, all[g].count)) {
             v->bad_what = all[g].what;
             v->bad_count = all[g].count;
             v->bad_rank = comm->leaders[g];
@@ -203,6 +216,8 @@ static void compare_net(const struct comm *comm, const struct meet *meet, struct
             v->bad_what = all[g].bad_what;
             v->bad_count = all[g].bad_count;
             v->bad_rank = all[g].bad_rank;
+        } else if (g && (v->what & MEET_SUMS)) {
+            v->count += all[g].count;
         }
     }
 }
@@ -232,10 +247,8 @@ static int test_exchange(struct comm *comm, int *all)
 /* For the reports of this node's ranks, which know nothing of the exchange between the leaders. */
 static void publish_wait(struct comm *comm, const struct meet *meet)
 {
-    struct ctl_status *status = comm->ctl ? &comm->ctl->status : NULL;
+    struct ctl_status *status = &comm->mine->status;
 
-    if (!status)
-        return;
     atomic_store_explicit(&status->call, meet->number, memory_order_relaxed);
     atomic_store_explicit(&status->phase, PHASE_MEET, memory_order_relaxed);
     atomic_store_explicit(&status->waits_for, missing_leader(comm), memory_order_relaxed);

@@ -11,15 +11,20 @@
 
 #include "core/comm.h"
 
-/* kind, type, op and root of a call in one word, for comparing. */
-static inline uint64_t meet_what(enum coll_kind kind, enum red_type type, enum red_op op, int root)
+/* kind, type, op, MPI_IN_PLACE (where all ranks must give it) and root of a call in one word, for comparing; and whether
+ * the counts are added up instead of compared. */
+#define MEET_IN_PLACE (UINT64_C(1) << 24)
+#define MEET_SUMS (UINT64_C(1) << 25)
+static inline uint64_t meet_what(enum coll_kind kind, enum red_type type, enum red_op op, int root, bool in_place)
 {
-    return (uint64_t)kind | (uint64_t)type << 8 | (uint64_t)op << 16 | (uint64_t)(uint32_t)root << 32;
+    return (uint64_t)kind | (uint64_t)type << 8 | (uint64_t)op << 16 | (in_place ? MEET_IN_PLACE : 0) |
+           (coll_traits(kind) & COLL_OWN_TABLE ? MEET_SUMS : 0) | (uint64_t)(uint32_t)root << 32;
 }
 
 struct meet {
     uint64_t number;
     int arrived;     /* ranks of comm->local seen, in order */
+    uint64_t sum;    /* COLL_OWN_TABLE, when done: of all ranks' counts as posted; 0 when their tables fit: see tables.h */
 };
 
 /* Posts this rank's part. `data` (at most CTL_SMALL_MAX + CTL_INLINE bytes) may be NULL when bytes is 0. */
@@ -35,5 +40,7 @@ static inline const unsigned char *meet_data(const struct comm *comm, int rank, 
     return comm->ctls[rank]->meet[number & 1].data;
 }
 void meet_release(struct comm *comm);
+/* "allreduce(count 3, int32, sum)", of the two words that are compared. */
+void meet_describe(uint64_t what, uint64_t count, char *text, size_t bytes);
 
 #endif

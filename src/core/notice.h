@@ -9,8 +9,9 @@
 void notice_send(struct comm *comm, int code, const char *text);
 /* ... and does this. */
 void notice_send_due(struct comm *comm);
+/* ... which another thread is asked for. */
+void notice_send_later(struct comm *comm);
 /* Looks for such a message; then the communicator is failed on this node, and its code returned. */
 int notice_look(struct comm *comm);
-void notice_release(struct comm *comm);
 
 #endif

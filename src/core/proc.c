@@ -2,17 +2,22 @@
 #define _GNU_SOURCE
 #include "core/proc.h"
 
+#include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 #include "core/comm.h"
+#include "core/dump.h"
 #include "core/engine.h"
 #include "core/log.h"
+#include "core/status.h"
 #include "hetmpi.h"
 #include "mem/mem.h"
 
@@ -37,6 +42,26 @@ uint64_t proc_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int proc_life(int pid)
+{
+    char path[64], line[256], *after_name;
+    int life = LIFE_RUNS;
+    FILE *file;
+
+    if (kill(pid, 0) != 0 && errno == ESRCH)
+        return LIFE_ENDED;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "re");
+    if (!file)
+        return errno == ENOENT ? LIFE_ENDED : LIFE_RUNS;
+    if (fgets(line, sizeof(line), file) && (after_name = strrchr(line, ')')) && after_name[1]) {
+        char state = after_name[2];
+        life = state == 'Z' || state == 'X' ? LIFE_ENDED : state == 'T' || state == 't' ? LIFE_STOPPED : LIFE_RUNS;
+    }
+    fclose(file);
+    return life;
 }
 
 void proc_nap(long ns)
@@ -124,7 +149,9 @@ static int start_device_locked(void)
     faults_of_rank(cfg->sim_fault, proc.world_rank, fault, sizeof(fault));
     setup = (struct mem_setup){.vendor = proc.vendor, .device = cfg->device, .bandwidth = cfg->sim_bandwidth,
                                .peer_bandwidth = cfg->sim_peer_bandwidth, .latency = cfg->sim_latency, .fault = fault};
-    code = mem_init(&setup);
+    code = dump_start(cfg->dump);
+    if (!code)
+        code = mem_init(&setup);
     if (code == HETMPI_SUCCESS)
         atomic_store_explicit(&proc.device_state, 1, memory_order_release);
     return code;
@@ -154,6 +181,7 @@ static int on_finalize(MPI_Comm comm, int keyval, void *value, void *extra)
     proc.n_hooks = 0;
     MPI_Comm_free_keyval(&proc.comm_keyval);
     MPI_Comm_free_keyval(&proc.self_keyval);
+    dump_stop();
     atomic_store(&proc.mpi_state, 0);
     /* The device runtime stays: device memory may outlive MPI. */
     return MPI_SUCCESS;
@@ -196,11 +224,20 @@ int proc_start(void)
     return code;
 }
 
+bool proc_started(void) { return atomic_load_explicit(&proc.mpi_state, memory_order_acquire); }
 int proc_thread_level(void) { return proc.thread_level; }
 int proc_comm_keyval(void) { return proc.comm_keyval; }
 int proc_world_rank(void) { return proc.world_rank; }
 int proc_world_size(void) { return proc.world_size; }
 void proc_mark_progress_thread(void) { is_progress_thread = true; }
+
+bool proc_may_interrupt_mpi(void)
+{
+    if (!atomic_load_explicit(&proc.mpi_state, memory_order_acquire))
+        return false;
+    return proc.thread_level == MPI_THREAD_MULTIPLE ||
+           (proc.thread_level != MPI_THREAD_SERIALIZED && proc_may_call_mpi());
+}
 
 bool proc_may_call_mpi(void)
 {

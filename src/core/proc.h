@@ -15,8 +15,11 @@ int proc_start_device(void);
 /* The same, and MPI must be initialised and not finalised: HETMPI_ERR_STATE otherwise. */
 int proc_start(void);
 
+bool proc_started(void);           /* the last has succeeded, and MPI_Finalize has not been called */
+
 int proc_thread_level(void);       /* MPI_THREAD_* that MPI granted */
 bool proc_may_call_mpi(void);      /* this thread may call MPI now */
+bool proc_may_interrupt_mpi(void); /* ... even when another thread is in MPI, by the application's leave, at this moment */
 void proc_mark_progress_thread(void);   /* this thread is hetmpi's own */
 int proc_comm_keyval(void);        /* attribute of communicators: struct comm */
 int proc_world_rank(void);
@@ -26,6 +29,9 @@ int proc_world_size(void);
 void proc_at_finalize(void (*function)(void));
 
 uint64_t proc_now_ns(void);        /* monotonic clock */
+
+/* Another process of this node: enum status_life (status.h). One that nobody has waited for yet (a zombie) has ended. */
+int proc_life(int pid);
 
 /* Sleeps for about that long: the kernel's habit of adding 50 us to every sleep is set aside for it. */
 void proc_nap(long ns);

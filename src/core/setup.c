@@ -17,15 +17,17 @@
 #include "core/comm.h"
 #include "core/engine.h"
 #include "core/log.h"
+#include "core/mail.h"
 #include "core/meet.h"
 #include "core/notice.h"
 #include "core/p2p.h"
 #include "core/proc.h"
+#include "core/report.h"
 #include "hetmpi.h"
 #include "island/island.h"
 #include "wire/wire.h"
 
-#define PROTOCOL 1             /* changes whenever two builds could not work together */
+#define PROTOCOL 2             /* changes whenever two builds could not work together */
 #define MAGIC "hetmpi\1"
 
 /* What one rank tells the others. Its size never changes, so that different versions can read each other's head. */
@@ -262,9 +264,8 @@ static bool all_islands_fit(const struct topo *topo)
     return true;
 }
 
-/* Memory of a collective that was given up belongs to MPI until the process ends; it stays within reach, so that tools do
- * not take it for a leak. */
-static void leave_to_mpi(void *memory)
+/* It stays within reach, so that tools do not take it for a leak. */
+void comm_leave_to_mpi(void *memory)
 {
     static struct left { struct left *next; void *memory; } *_Atomic all;
     struct left *left = malloc(sizeof(*left));
@@ -283,6 +284,7 @@ static int wait_for_all(struct comm *comm, MPI_Request *request)
 {
     double timeout = comm->cfg ? comm->cfg->timeout : 0;
     uint64_t began = proc_now_ns();
+    struct watch watch = {0};
     unsigned idle = 0;
     int done = 0, code;
 
@@ -294,16 +296,22 @@ static int wait_for_all(struct comm *comm, MPI_Request *request)
             return HETMPI_SUCCESS;
         if (timeout > 0 && (double)(proc_now_ns() - began) > timeout * 1e9) {
             comm->stillborn = true;
-            return err_set(HETMPI_ERR_TIMEOUT, "setting up a communicator of %d ranks: rank %d waited %.3g s (setting "
+            code = err_set(HETMPI_ERR_TIMEOUT, "setting up a communicator of %d ranks: rank %d waited %.3g s (setting "
                            "TIMEOUT) and some rank has not made its first hetmpi call on it", comm->size, comm->rank,
                            timeout);
+            engine_lock();
+            report_setup(err_text());
+            engine_unlock();
+            return code;
         }
         if (engine_progress())
             idle = 0;
         else if (++idle < 1000)
             sched_yield();
-        else   /* a yield may give the core to nobody */
+        else {   /* a yield may give the core to nobody */
             proc_nap(50000);
+            watch_setup(&watch);
+        }
     }
 }
 
@@ -334,7 +342,7 @@ static int find_worst(struct comm *comm, int value, int *worst, int *rank)
     if (!code)
         code = wait_for_all(comm, &request);
     if (code) {
-        leave_to_mpi(pair);
+        comm_leave_to_mpi(pair);
         return code;
     }
     *worst = pair[1].value;
@@ -442,6 +450,19 @@ static void log_map(const struct comm *comm)
     }
 }
 
+/* What this rank does is written down in one place, whether others can see it or not. */
+static int setup_mine(struct comm *comm)
+{
+    comm->mine = comm->ctl;
+    if (comm->mine)
+        return HETMPI_SUCCESS;
+    comm->mine = aligned_alloc(CTL_LINE, sizeof(*comm->mine));
+    if (!comm->mine)
+        return err_set(HETMPI_ERR_MEMORY, "no memory (%zu bytes) for the state of a communicator", sizeof(*comm->mine));
+    memset(comm->mine, 0, sizeof(*comm->mine));
+    return HETMPI_SUCCESS;
+}
+
 static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
 {
     int code = check_facts(facts, comm->size, comm->rank);
@@ -460,6 +481,8 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
     code = build_topo(comm, facts);
     if (!code)
         code = setup_memory(comm, facts);
+    if (!code)
+        code = setup_mine(comm);
     if (!code)
         code = check_forced(comm);
     if (!code)
@@ -496,7 +519,7 @@ int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm)
     fill_facts(comm, &facts[comm->size]);
     code = gather_facts(comm, facts);
     if (code) {
-        leave_to_mpi(facts);
+        comm_leave_to_mpi(facts);
         goto release;
     }
     code = setup_from_facts(comm, facts);
@@ -527,8 +550,12 @@ void comm_release(struct comm *comm)
     engine_comm_release(comm);
     p2p_close(comm);
     meet_release(comm);
-    notice_release(comm);
+    notice_send_due(comm);
+    mail_release(comm);
     comm_close_paths(comm);
+    if (comm->mine != comm->ctl)
+        free(comm->mine);
+    comm->mine = NULL;
     unmap_ctls(comm);
     /* After a failure MPI_Comm_free might wait for the dead: the handle is left to MPI_Finalize. */
     if (comm->shadow != MPI_COMM_NULL && !atomic_load(&comm->failed))

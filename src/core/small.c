@@ -241,7 +241,8 @@ int small_run(struct comm *comm, const struct call *call)
     if (code)
         return code;
     small_payload(comm, call, &data, &bytes);
-    code = meet_post(comm, &meet, meet_what(call->kind, call->type, call->op, call->root), call->agree, data, bytes);
+    code = meet_post(comm, &meet, meet_what(call->kind, call->type, call->op, call->root, call->asked_in_place),
+                     call->agree, data, bytes);
     if (code)
         return code;
     code = meet_poll(comm, &meet, &done);
@@ -256,5 +257,8 @@ int small_run(struct comm *comm, const struct call *call)
             code = meet_poll(comm, &meet, &done);
         } while (!done && !code);
     }
-    return code ? code : small_combine(comm, call, meet.number, call->recv, false);
+    if (!code)
+        code = small_combine(comm, call, meet.number, call->recv, false);
+    atomic_store_explicit(&comm->mine->status.finished, meet.number, memory_order_relaxed);
+    return code;
 }

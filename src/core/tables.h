@@ -1,18 +1,18 @@
 /*
- * Counts that only two ranks have in common (gatherv, scatterv, alltoallv): posted in the meeting, where all ranks
- * share memory, so that every rank finds the first pair that disagrees, before anything is moved.
+ * Counts that only two ranks have in common (gatherv, scatterv, alltoallv). Every rank adds up a hash of each pair's count,
+ * plus for what it sends, minus for what it receives. The sum over all ranks, which their meeting makes, is 0 when every
+ * pair agrees, on any number of ranks and nodes and with no message more. Only when it is not, the ranks find out which
+ * pair disagrees: in a second meeting to which they bring their tables, or, between nodes, by an exchange over MPI.
  */
 #ifndef HETMPI_TABLES_H
 #define HETMPI_TABLES_H
 
 #include "core/engine.h"
 
-#define TABLES_RANKS 128                       /* every rank compares all pairs: more cost more than they tell */
-#define TABLES_ROOM (2 * TABLES_RANKS)         /* numbers that a rank posts at most */
-
-/* What this rank posts: how many numbers, 0 where nothing is compared. */
-size_t tables_payload(const struct comm *comm, const struct call *call, size_t numbers[TABLES_ROOM]);
-/* After the meeting; HETMPI_ERR_MISMATCH on all ranks alike. */
-int tables_check(const struct comm *comm, const struct call *call, uint64_t number);
+/* What the meeting adds up. */
+uint64_t tables_sum(const struct comm *comm, const struct call *call);
+/* After the meeting; HETMPI_ERR_MISMATCH on all ranks alike. COMM_AGAIN: the ranks are finding out, call again. */
+int tables_check(struct comm *comm, const struct call *call, const struct meet *meet);
+void tables_release(struct comm *comm);
 
 #endif

@@ -424,13 +424,9 @@ static void expect_mismatch(int code, const char *field)
 static void check_pairs(size_t n, int32_t *x, int32_t *y)
 {
     size_t scounts[RANKS_MAX], rcounts[RANKS_MAX], displs[RANKS_MAX];
-    hetmpi_comm_info_t info;
     hetmpi_request_t request = HETMPI_REQUEST_NULL;
     int bad = t_ranks - 1;
     MPI_Comm world = MPI_COMM_WORLD;
-    T_OK(hetmpi_comm_info(world, &info));
-    if (info.nodes > 1)
-        return;
     for (int r = 0; r < t_ranks; r++) {
         scounts[r] = rcounts[r] = n;
         displs[r] = n * (size_t)r;
@@ -446,6 +442,30 @@ static void check_pairs(size_t n, int32_t *x, int32_t *y)
     expect_mismatch(hetmpi_wait(&request, MPI_STATUS_IGNORE), "counts");
     expect_mismatch(hetmpi_alltoallv(x, scounts, displs, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, world),
                     "counts");
+    T_OK(hetmpi_alltoallv_init(x, scounts, displs, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, world, MPI_INFO_NULL,
+                               &request));
+    for (int round = 0; round < 2; round++) {
+        T_OK(hetmpi_start(&request));
+        expect_mismatch(hetmpi_wait(&request, MPI_STATUS_IGNORE), "counts");
+    }
+    T_OK(hetmpi_request_free(&request));
+    /* Two wrong counts whose sum is right. */
+    if (t_rank == bad) {
+        scounts[0] = n + 1;
+        scounts[1 % t_ranks] = t_ranks > 2 ? n - 1 : n;
+    }
+    expect_mismatch(hetmpi_alltoallv(x, scounts, displs, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, world),
+                    "counts");
+    if (stream_works) {
+        int error = HETMPI_SUCCESS;
+        T_OK(hetmpi_gatherv_on_stream(x, t_rank == bad ? n - 1 : n, MPI_INT32_T, y, rcounts, displs, MPI_INT32_T, 0, world,
+                                      stream));
+        T_OK(hetmpi_stream_synchronize(stream));
+        T_OK(hetmpi_comm_error(world, &error));
+        T_CODE(HETMPI_ERR_MISMATCH, error);
+        expect_mismatch(hetmpi_barrier(world), "counts"); /* what the stream left, to the next call, once */
+    }
+    T_OK(hetmpi_barrier(world));
 }
 
 static void check_mismatch(size_t n)

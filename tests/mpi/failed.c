@@ -2,7 +2,7 @@
  * What a failed call leaves behind: once it has returned its error, nothing touches the caller's buffers any more,
  * whatever was queued on the device. hetmpi_comm_abort from another thread ends calls at many places; a slow simulated
  * device (HETMPI_SIM_FAULT=slow@1:TIME) makes sure that there is work in its queues. On
- * other nodes too, whatever thread of the program aborts.
+ * other nodes too, whatever thread of the program aborts, and below MPI_THREAD_MULTIPLE without a call of MPI from it.
  *
  *     failed [funneled]
  */
@@ -16,6 +16,40 @@
 #define STALE 0x5A
 #define TURNS 12
 
+static pthread_t main_thread;
+static _Atomic int foreign;   /* MPI calls of other threads */
+
+/* MPI calls that hetmpi makes in this file's tests go through these. */
+static void count_foreign(void)
+{
+    if (!pthread_equal(pthread_self(), main_thread))
+        foreign++;
+}
+
+int MPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
+{
+    count_foreign();
+    return PMPI_Comm_get_attr(comm, keyval, value, flag);
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    count_foreign();
+    return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+int MPI_Improbe(int from, int tag, MPI_Comm comm, int *flag, MPI_Message *message, MPI_Status *status)
+{
+    count_foreign();
+    return PMPI_Improbe(from, tag, comm, flag, message, status);
+}
+
+int MPI_Comm_call_errhandler(MPI_Comm comm, int code)
+{
+    count_foreign();
+    return PMPI_Comm_call_errhandler(comm, code);
+}
+
 struct abort_later { MPI_Comm comm; double seconds; };
 
 static void *abort_later(void *argument)
@@ -23,6 +57,7 @@ static void *abort_later(void *argument)
     const struct abort_later *later = argument;
     t_sleep(later->seconds);
     T_OK(hetmpi_comm_abort(later->comm));
+    T_CODE(HETMPI_ERR_STATE, hetmpi_comm_abort(MPI_COMM_SELF)); /* never used with hetmpi here */
     return NULL;
 }
 
@@ -61,9 +96,11 @@ int main(int argc, char **argv)
 {
     bool funneled = argc > 1 && strcmp(argv[1], "funneled") == 0;
     t_begin(&argc, &argv, "failed", funneled ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE);
+    main_thread = pthread_self();
     for (int turn = 0; turn < TURNS; turn++) {
         check_buffers(N, 0.02 + 0.007 * turn);
         check_buffers(300, 0.001 * turn);
     }
+    T_CHECK(!funneled || foreign == 0, "%d calls of MPI from a thread that is not the main one", (int)foreign);
     return t_end();
 }

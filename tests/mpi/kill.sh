@@ -1,12 +1,14 @@
 #!/bin/sh
 # A rank is killed in a loop of allreduces or messages: starts kill.c so that the survivors live on, and judges by their
 # files.
-#   kill.sh PROGRAM RANKS VICTIM small|large|messages LIMIT_S -- MPIEXEC FLAGS...
+#   kill.sh PROGRAM RANKS VICTIM small|large|messages LIMIT_S [stop] -- MPIEXEC FLAGS...
 # Passes when every survivor reported HETMPI_ERR_PEER or HETMPI_ERR_TIMEOUT, naming the victim, within LIMIT_S of its
-# death, and nothing of hetmpi's is left in /dev/shm.
+# death, the reports in JSON name it too, and nothing of hetmpi's is left in /dev/shm.
 set -u
-program=$1 ranks=$2 victim=$3 size=$4 limit=$5
-shift 6
+program=$1 ranks=$2 victim=$3 size=$4 limit=$5 stop=
+shift 5
+[ "$1" = -- ] || { stop=$1; shift; }
+shift
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 
@@ -26,9 +28,10 @@ esac
 # reports: how many survivors have left a file.
 reports() { find "$folder" -name 'rank.*' ! -name '.*' | wc -l; }
 
+HETMPI_REPORT=$folder/report.%r && export HETMPI_REPORT
 ls /dev/shm > "$folder/shm.before"
 # shellcheck disable=SC2086 # a command of two words, or none
-timeout -k 5 60 "$@" $out_of_group "$program" "$folder" "$size" "$victim" > "$folder/output" 2>&1
+timeout -k 5 60 "$@" $out_of_group "$program" "$folder" "$size" "$victim" $stop > "$folder/output" 2>&1
 echo "mpiexec ended with $? (its verdict does not count)"
 waited=0
 while [ "$(reports)" -lt $((ranks - 1)) ] && [ "$waited" -lt $((limit * 10)) ]; do
@@ -62,6 +65,17 @@ while [ "$rank" -lt "$ranks" ]; do
     fi
     rank=$((rank + 1))
 done
+told=0
+for file in "$folder"/report.*; do
+    [ -e "$file" ] || continue
+    why=peer
+    state=ended
+    [ -z "$stop" ] || { why=timeout; state=stopped; }
+    python3 "$(dirname "$0")/check_report.py" "$file" why="$why" suspects="has:$victim" \
+        rank."$victim".state="$state" 2>> "$folder/output" && told=1
+done
+# What MPI itself saw first is no report of ours.
+[ "$told" -eq 1 ] || [ -n "${HETMPI_SIM_NODES-}" ] || fail "no report in JSON names rank $victim"
 # MPI's own segments stay behind after a kill; only hetmpi's matter here.
 ls /dev/shm > "$folder/shm.after"
 grep -i hetmpi "$folder/shm.after" | grep -vxFf "$folder/shm.before" && fail "left in /dev/shm"

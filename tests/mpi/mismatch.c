@@ -2,6 +2,8 @@
  * Ranks that call different things: every rank gets HETMPI_ERR_MISMATCH with a message that names the rank and the
  * field, no receive buffer is written, and the next call on the communicator is right. Whatever the rank that
  * differs, the size of the message and the form of the call.
+ *
+ *     mismatch [multiple]
  */
 #include "common.h"
 
@@ -11,7 +13,7 @@
 #include <string.h>
 
 enum kind { ALLREDUCE, REDUCE, BCAST, ALLGATHER, REDUCE_SCATTER, BARRIER };
-enum form { BLOCKING, NONBLOCKING, PERSISTENT, FORMS };
+enum form { BLOCKING, NONBLOCKING, PERSISTENT, STREAM, FORMS };
 
 struct what {
     enum kind kind;
@@ -19,6 +21,7 @@ struct what {
     MPI_Datatype type;
     MPI_Op op;
     int root;
+    bool in_place;
 };
 
 #define COUNT_MAX 300001
@@ -26,15 +29,20 @@ struct what {
 
 static struct t_buf send[T_PLACES], recv[T_PLACES];
 static unsigned char *image;
+static hetmpi_stream_t stream;
+static bool stream_works;
 static size_t used;   /* bytes of each buffer that a call of any kind may reach */
 
 #define IN_FORM(name, ...)                                                             \
     (form == BLOCKING      ? hetmpi_##name(__VA_ARGS__, comm)                          \
      : form == NONBLOCKING ? hetmpi_i##name(__VA_ARGS__, comm, request)                \
+     : form == STREAM      ? hetmpi_##name##_on_stream(__VA_ARGS__, comm, stream)      \
                            : hetmpi_##name##_init(__VA_ARGS__, comm, MPI_INFO_NULL, request))
 
 static int call(const struct what *w, enum form form, void *in, void *out, MPI_Comm comm, hetmpi_request_t *request)
 {
+    if (w->in_place)
+        in = MPI_IN_PLACE;
     switch (w->kind) {
     case ALLREDUCE: return IN_FORM(allreduce, in, out, w->count, w->type, w->op);
     case REDUCE: return IN_FORM(reduce, in, out, w->count, w->type, w->op, w->root);
@@ -45,6 +53,7 @@ static int call(const struct what *w, enum form form, void *in, void *out, MPI_C
     }
     return form == BLOCKING      ? hetmpi_barrier(comm)
            : form == NONBLOCKING ? hetmpi_ibarrier(comm, request)
+           : form == STREAM      ? hetmpi_barrier_on_stream(comm, stream)
                                  : hetmpi_barrier_init(comm, MPI_INFO_NULL, request);
 }
 
@@ -55,7 +64,13 @@ static int call_and_wait(const struct what *w, enum form form, void *in, void *o
     int code = call(w, form, in, out, comm, &request);
     if (form == PERSISTENT && code == HETMPI_SUCCESS)
         code = hetmpi_start(&request);
-    if (form != BLOCKING && code == HETMPI_SUCCESS) {
+    if (form == STREAM) {
+        T_OK(code);
+        T_OK(hetmpi_stream_synchronize(stream));
+        T_OK(hetmpi_comm_error(comm, &code));
+        if (code)
+            T_CODE(code, hetmpi_barrier(comm)); /* the next call tells it too, once */
+    } else if (form != BLOCKING && code == HETMPI_SUCCESS) {
         code = hetmpi_wait(&request, &status);
         T_CHECK(status.MPI_ERROR == code, "wait returned %d, MPI_ERROR of the status is %d", code, status.MPI_ERROR);
     }
@@ -114,6 +129,16 @@ static void differ(const struct what *base, const struct what *other, int bad, e
     next_call_is_right(comm);
 }
 
+static void probe_stream(MPI_Comm comm)
+{
+    T_OK(hetmpi_stream_create(&stream));
+    int code = hetmpi_barrier_on_stream(comm, stream);
+    stream_works = code == HETMPI_SUCCESS;
+    if (!stream_works)
+        T_CODE(HETMPI_ERR_UNSUPPORTED, code);
+    T_OK(hetmpi_stream_synchronize(stream));
+}
+
 static void check_fields(MPI_Comm comm)
 {
     static const size_t counts[] = { 1, 100, 5000, COUNT_MAX };
@@ -123,10 +148,11 @@ static void check_fields(MPI_Comm comm)
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         size_t n = counts[c], block = n / (size_t)t_ranks + 1;
         used = (n + 8 * (size_t)t_ranks) * 4;
-        const struct what base = { ALLREDUCE, n, MPI_FLOAT, MPI_SUM, 0 };
-        const struct what reduce = { REDUCE, n, MPI_INT32_T, MPI_MAX, 0 }, bcast = { BCAST, n, MPI_FLOAT, MPI_SUM, 0 };
-        const struct what gather = { ALLGATHER, block, MPI_FLOAT, MPI_SUM, 0 };
-        const struct what scatter = { REDUCE_SCATTER, block, MPI_FLOAT, MPI_SUM, 0 };
+        const struct what base = { ALLREDUCE, n, MPI_FLOAT, MPI_SUM, 0, false };
+        const struct what reduce = { REDUCE, n, MPI_INT32_T, MPI_MAX, 0, false };
+        const struct what bcast = { BCAST, n, MPI_FLOAT, MPI_SUM, 0, false };
+        const struct what gather = { ALLGATHER, block, MPI_FLOAT, MPI_SUM, 0, false };
+        const struct what scatter = { REDUCE_SCATTER, block, MPI_FLOAT, MPI_SUM, 0, false };
         struct { const char *field; struct what a, b; } cases[] = {
             { "kind", base, base }, { "kind", bcast, bcast }, { "kind", gather, scatter }, { "kind", reduce, reduce },
             { "count", base, base }, { "count", bcast, bcast }, { "count", gather, gather },
@@ -134,10 +160,11 @@ static void check_fields(MPI_Comm comm)
             { "type", gather, gather },
             { "op", base, base }, { "op", reduce, reduce }, { "op", scatter, scatter },
             { "root", bcast, bcast }, { "root", reduce, reduce },
+            { "MPI_IN_PLACE", base, base }, { "MPI_IN_PLACE", gather, gather },
         };
         cases[0].b.kind = REDUCE;
         cases[1].b.kind = ALLREDUCE;
-        cases[3].b = (struct what){ BARRIER, 0, MPI_FLOAT, MPI_SUM, 0 };
+        cases[3].b = (struct what){ BARRIER, 0, MPI_FLOAT, MPI_SUM, 0, false };
         cases[4].b.count = n + 1;
         cases[5].b.count = 0;
         cases[6].b.count = block + 1;
@@ -150,10 +177,12 @@ static void check_fields(MPI_Comm comm)
         cases[13].b.op = HETMPI_AVG;
         cases[14].b.root = t_ranks - 1;
         cases[15].b.root = 1;
+        cases[16].b.in_place = true;
+        cases[17].a.in_place = true;
         for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
             for (int b = 0; b < n_bads; b++, turn++) /* large ones: one form each */
-                for (int form = 0; form < FORMS; form++)
-                    if (n <= 100 || (int)(turn % FORMS) == form)
+                for (int form = 0; form < (stream_works ? FORMS : STREAM); form++)
+                    if (n <= 100 || (int)(turn % (stream_works ? FORMS : STREAM)) == form)
                         differ(&cases[k].a, &cases[k].b, bads[b], (enum form)form, cases[k].field, turn, comm);
     }
 }
@@ -193,7 +222,7 @@ static void check_equal_calls(MPI_Comm comm)
     for (int round = 0; round < 6; round++) {
         struct t_buf *to = &recv[(t_rank + round) % T_PLACES];
         enum form form = (enum form)((t_rank + round / 2) % FORMS);
-        const struct what w = { ALLREDUCE, N, MPI_INT32_T, MPI_SUM, 0 };
+        const struct what w = { ALLREDUCE, N, MPI_INT32_T, MPI_SUM, 0, false };
         bool in_place = (t_rank + round) % 2;
         char text[512];
         for (int i = 0; i < N; i++)
@@ -216,7 +245,8 @@ static void check_equal_calls(MPI_Comm comm)
 
 int main(int argc, char **argv)
 {
-    t_begin(&argc, &argv, "mismatch", MPI_THREAD_SINGLE);
+    bool multiple = argc > 1 && strcmp(argv[1], "multiple") == 0;
+    t_begin(&argc, &argv, "mismatch", multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
     if (t_ranks < 2)
         t_skip("one rank cannot disagree");
     size_t capacity = ((size_t)COUNT_MAX + 8 * (size_t)t_ranks) * 4;
@@ -225,6 +255,7 @@ int main(int argc, char **argv)
         t_buf_new(&send[p], (enum t_place)p, capacity);
         t_buf_new(&recv[p], (enum t_place)p, capacity);
     }
+    probe_stream(MPI_COMM_WORLD);
     check_fields(MPI_COMM_WORLD);
     check_one_of_several(MPI_COMM_WORLD);
     check_equal_calls(MPI_COMM_WORLD);
@@ -232,6 +263,7 @@ int main(int argc, char **argv)
         t_buf_free(&send[p]);
         t_buf_free(&recv[p]);
     }
+    T_OK(hetmpi_stream_destroy(stream));
     free(image);
     return t_end();
 }

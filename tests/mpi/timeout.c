@@ -124,6 +124,44 @@ static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI
     T_MPI(MPI_Comm_free(&comm));
 }
 
+/* Of two requests on two communicators the one that will never be done is found, whichever is looked at first. */
+static void check_several(bool waitany, int absent, MPI_Info short_time, MPI_Info long_time, MPI_Comm others)
+{
+    MPI_Comm comms[2];
+    hetmpi_request_t requests[2];
+    int code = HETMPI_SUCCESS, index = 1, flag = 0;
+    double started;
+    static int32_t x[2][7];
+    t_stage("%s of requests on two communicators, rank %d absent", waitany ? "waitany" : "tests", absent);
+    for (int c = 0; c < 2; c++) {
+        T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comms[c]));
+        T_MPI(MPI_Comm_set_errhandler(comms[c], MPI_ERRORS_RETURN));
+        T_OK(hetmpi_comm_attach(comms[c], c ? short_time : long_time));
+    }
+    if (t_rank != absent) {
+        for (int c = 0; c < 2; c++)
+            T_OK(hetmpi_iallreduce(MPI_IN_PLACE, x[c], 7, MPI_INT32_T, MPI_SUM, comms[c], &requests[c]));
+        started = t_now();
+        if (waitany)
+            code = hetmpi_waitany(2, requests, &index, MPI_STATUS_IGNORE);
+        for (; !waitany && !flag && !code && t_now() - started < 20; t_yield()) {
+            int early = 0;
+            T_OK(hetmpi_test(&requests[0], &early, MPI_STATUS_IGNORE));
+            code = hetmpi_test(&requests[1], &flag, MPI_STATUS_IGNORE);
+        }
+        T_CODE(HETMPI_ERR_TIMEOUT, code);
+        T_CHECK(index == 1, "request %d ended first", index);
+        T_CHECK(t_now() - started < 10, "it took %.1f s", t_now() - started);
+        T_MPI(MPI_Barrier(others));
+    }
+    T_MPI(MPI_Barrier(MPI_COMM_WORLD));
+    if (t_rank == absent)
+        T_OK(hetmpi_iallreduce(MPI_IN_PLACE, x[0], 7, MPI_INT32_T, MPI_SUM, comms[0], &requests[0]));
+    T_OK(hetmpi_wait(&requests[0], MPI_STATUS_IGNORE));
+    for (int c = 0; c < 2; c++)
+        T_MPI(MPI_Comm_free(&comms[c]));
+}
+
 int main(int argc, char **argv)
 {
     bool multiple = argc > 1 && strcmp(argv[1], "multiple") == 0;
@@ -141,6 +179,12 @@ int main(int argc, char **argv)
     check(SMALL_ALLREDUCE, absent, 1, MPI_INFO_NULL, others);
     for (int kind = LONG_ALLREDUCE; kind < (multiple ? KINDS : STREAM); kind++)
         check((enum kind)kind, absent, 0.4, info, others);
+    MPI_Info long_time;
+    T_MPI(MPI_Info_create(&long_time));
+    T_MPI(MPI_Info_set(long_time, "timeout", "30"));
+    check_several(true, absent, info, long_time, others);
+    check_several(false, absent, info, long_time, others);
+    T_MPI(MPI_Info_free(&long_time));
     T_MPI(MPI_Info_free(&info));
     int32_t one = 1;
     T_OK(hetmpi_allreduce(MPI_IN_PLACE, &one, 1, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD));

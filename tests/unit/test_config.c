@@ -164,6 +164,7 @@ static void bad_values(void **state)
     refused(load("HETMPI_WIRE="), "HETMPI_WIRE", "one of");
     refused(load("HETMPI_CHECK=yes"), "HETMPI_CHECK", "1 0");
     refused(load("HETMPI_CHUNK=-1"), "HETMPI_CHUNK", "bytes");
+    refused(load("HETMPI_CHUNK=1023"), "HETMPI_CHUNK", "at least 1K");
     refused(load("HETMPI_TIMEOUT=5min"), "HETMPI_TIMEOUT", "seconds");
     refused(load("HETMPI_TIMEOUT=2000000000"), "HETMPI_TIMEOUT", "seconds");
     refused(load("HETMPI_STAGING=1K"), "HETMPI_STAGING", "at least 64K");
@@ -305,7 +306,8 @@ static void agreement(void **state)
     };
     static char *const free_choice[] = {
         "HETMPI_TIMEOUT=3", "HETMPI_SPIN=3", "HETMPI_PROGRESS=wait", "HETMPI_LOG=info", "HETMPI_DEVICE=1",
-        "HETMPI_SIM_BANDWIDTH=1M", "HETMPI_SIM_PEER_BANDWIDTH=1M", "HETMPI_SIM_LATENCY=1us", "HETMPI_SIM_FAULT=x"
+        "HETMPI_SIM_BANDWIDTH=1M", "HETMPI_SIM_PEER_BANDWIDTH=1M", "HETMPI_SIM_LATENCY=1us", "HETMPI_SIM_FAULT=x",
+        "HETMPI_REPORT=r", "HETMPI_DUMP=SIGUSR2"
     };
     enum { CASES = sizeof(cases) / sizeof(cases[0]), FREE = sizeof(free_choice) / sizeof(free_choice[0]) };
     unsigned plain[CFG_AGREE_MAX], other[CFG_AGREE_MAX];
