@@ -1,5 +1,6 @@
 /*
- * Cost of building schedules: time, memory and steps a rank, from 16 to 16384 ranks, in islands of 8 and in two.
+ * Cost of building schedules: time, memory and steps a rank, from 16 to 16384 ranks, in islands of 8, alone and two on a
+ * node, and in two islands.
  *     sched_bench [-n RANKS] [-r REPEATS]
  * Checks what can be checked without building the schedules of all ranks: dependencies, peers, the other ends of some
  * messages, and the bytes sent. The exit code says whether that was right.
@@ -50,12 +51,31 @@ static const struct sched_step *other_end(const struct topo *topo, const struct 
     return NULL;
 }
 
+/* The same with two islands of one size on each of n nodes: a half of each segment is this rank's to carry. */
+static double two_level_share(const struct topo *t, const struct sched_call *call)
+{
+    int island = t->island_of[t->rank], size = topo_island_size(t, island), root = t->island_of[call->root];
+    double n = t->nodes, part = (double)L / size, gate = (double)L * (n - 1);
+    bool at_root = t->island_node[root] == t->island_node[island];
+    switch (call->kind) {
+    case COLL_ALLREDUCE: return part * (n > 2 ? (n - 1) / n : n > 1 ? 0.5 : 0) + part;
+    case COLL_REDUCE: return at_root ? part * (island == root ? 0.5 : 1) : part;
+    case COLL_BCAST:
+        return island == root ? part * 1.5 : at_root ? part * 0.5 : part * 0.5 * ((n - 2) / (n - 1) + 1);
+    case COLL_ALLGATHER: return (double)L * n + gate;
+    case COLL_REDUCE_SCATTER_BLOCK: return (double)L + gate + gate;
+    default: return 0;
+    }
+}
+
 /* Elements that the rank should send, exactly but for rounding; tolerance: a cut and each segment may be rounded. */
 static double fair_share(const struct topo *t, const struct sched_call *call)
 {
     int island = t->island_of[t->rank], size = topo_island_size(t, island);
     double k = t->islands, part = (double)L / size;
     bool root = t->island_of[call->root] == island;
+    if (t->levels == 2)
+        return two_level_share(t, call);
     switch (call->kind) {
     case COLL_ALLREDUCE: return 2 * part * (k - 1) / k;
     case COLL_REDUCE: return root ? 0 : part;
@@ -144,20 +164,21 @@ static bool measure(int ranks, int per_island, enum coll_kind kind, struct topo 
                 return false;
         }
     }
-    printf("%8d %8d %8d  %-20s %10.1f %10.1f %12zu %8d\n", ranks, topo->islands, per_island, coll_name(kind),
-           best * 1e6, sum / (SAMPLES * repeats) * 1e6, bytes, steps);
+    printf("%8d %8d %8d %8d  %-20s %10.1f %10.1f %12zu %8d\n", ranks, topo->islands, per_island, topo->levels,
+           coll_name(kind), best * 1e6, sum / (SAMPLES * repeats) * 1e6, bytes, steps);
     return true;
 }
 
-static bool measure_topology(int ranks, int per_island, int repeats)
+static bool measure_topology(int ranks, int per_island, int per_node, int repeats)
 {
+    char why[96];
     struct topo topo;
     struct topo_rank *facts = malloc((size_t)ranks * sizeof(*facts));
     if (!facts)
         return false;
     for (int r = 0; r < ranks; r++)
-        facts[r] = (struct topo_rank){.island_key = (uint64_t)(r / per_island), .node_key = (uint64_t)(r / 8),
-                                      .weight = 1};
+        facts[r] = (struct topo_rank){.island_key = (uint64_t)(r / per_island), .weight = 1,
+                                      .node_key = (uint64_t)(r / per_node)};
     double from = now();
     int code = topo_build(&topo, facts, ranks, 0);
     double took = now() - from;
@@ -166,8 +187,9 @@ static bool measure_topology(int ranks, int per_island, int repeats)
         fprintf(stderr, "%s\n", err_text());
         return false;
     }
-    printf("%8d %8d %8d  %-20s %10.1f %10.1f %12s %8s\n", ranks, topo.islands, per_island, "(topology)", took * 1e6,
-           took * 1e6, "-", "-");
+    topo_choose_levels(&topo, per_node > per_island ? 2 : 1, why, sizeof(why));
+    printf("%8d %8d %8d %8d  %-20s %10.1f %10.1f %12s %8s\n", ranks, topo.islands, per_island, topo.levels, "(topology)",
+           took * 1e6, took * 1e6, "-", "-");
     bool good = true;
     for (int kind = 0; kind <= COLL_REDUCE_SCATTER_BLOCK && good; kind++)
         good = measure(ranks, per_island, (enum coll_kind)kind, &topo, repeats);
@@ -187,10 +209,11 @@ int main(int argc, char **argv)
     }
     printf("# Schedules of one rank; microseconds: the best and the mean of %d builds on each of %d ranks\n", repeats,
            SAMPLES);
-    printf("# %6s %8s %8s  %-20s %10s %10s %12s %8s\n", "ranks", "islands", "of", "collective", "best", "mean", "bytes",
+    printf("# %6s %8s %8s %8s  %-20s %10s %10s %12s %8s\n", "ranks", "islands", "of", "levels", "collective", "best", "mean", "bytes",
            "steps");
     for (int ranks = 16; ranks <= most; ranks *= 4) {
-        if (!measure_topology(ranks, 8, repeats) || !measure_topology(ranks, ranks / 2, repeats))
+        if (!measure_topology(ranks, 8, 8, repeats) || !measure_topology(ranks, ranks / 2, ranks / 2, repeats) ||
+            (ranks > 16 && !measure_topology(ranks, 8, 16, repeats)))
             return 1;
     }
     return 0;

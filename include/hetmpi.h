@@ -83,9 +83,10 @@ const char *hetmpi_last_error(void);
  *
  * Arithmetic. Integers wrap (two's complement). fp16, bf16 and fp8 are accumulated in fp32 inside an island and rounded
  * once, to nearest even; between islands partial results travel in the element's type, or as fp32 with the setting
- * WIRE_PRECISION=exact. MIN and MAX propagate NaN whatever rank holds it, and order -0 below +0. AVG is the sum, then
- * one division by the number of ranks; integers truncate toward zero. NaN results are one quiet NaN per format. Every
- * rank gets the same bits, and the same call with the same settings gives them again.
+ * WIRE_PRECISION=exact. Where several nodes have several islands each, the islands of a node are joined first, and what
+ * that gives is rounded again unless exact. MIN and MAX propagate NaN whatever rank holds it, and order -0 below +0. AVG
+ * is the sum, then one division by the number of ranks; integers truncate toward zero. NaN results are one quiet NaN per
+ * format. Every rank gets the same bits, and the same call with the same settings gives them again.
  *
  * The HETMPI_ types are expressions of type MPI_Datatype, HETMPI_AVG one of type MPI_Op: handles made on first use
  * (after MPI_Init; thread-safe), owned by hetmpi, freed in MPI_Finalize. The types can be used in MPI's own calls that

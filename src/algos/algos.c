@@ -123,14 +123,20 @@ int algo_recv(struct algo *a, struct algo_place to, struct sched_range range, in
     return step;
 }
 
-int algo_copy(struct algo *a, struct algo_place from, struct algo_place to, struct sched_range range)
+int algo_copy_block(struct algo *a, struct algo_place from, struct sched_range in, struct algo_place to,
+                    struct sched_range out)
 {
     int step = new_step(a, STEP_COPY, PHASE_STAGE);
     struct sched_step *s = step_at(a, step);
-    s->in = ref_to(from, range);
-    s->out = ref_to(to, range);
+    s->in = ref_to(from, in);
+    s->out = ref_to(to, out);
     algo_after(a, step, from.made);
     return step;
+}
+
+int algo_copy(struct algo *a, struct algo_place from, struct algo_place to, struct sched_range range)
+{
+    return algo_copy_block(a, from, range, to, range);
 }
 
 int algo_local_reduce(struct algo *a, struct algo_place from, struct sched_range space, enum sched_owners owners,
@@ -245,44 +251,43 @@ struct algo_place algo_partial(struct algo *a, struct algo_place input, uint8_t 
     return to;
 }
 
-/* The scratches of algo_collect: one for each other island. */
-static struct algo_place operand_of(const struct algo *a, int first_scratch, int island)
-{
-    return (struct algo_place){.buffer = BUF_SCRATCH,
-                               .scratch = (uint16_t)(first_scratch + island - (island > a->island))};
-}
-
-void algo_collect(struct algo *a, struct algo_place own, struct sched_range range, struct algo_place to,
-                  struct algo_span before, struct algo_span *made)
+struct algo_span algo_collect(struct algo *a, const struct algo_collect *c)
 {
     struct algo_walk w;
-    *made = algo_since(a, a->sched->n_steps);
-    if (!algo_walk_open(a, &w, range))
-        return;
-    int k = a->islands, first_scratch = a->sched->n_scratch, first_recv = a->sched->n_steps;
-    for (int j = 0; j < k - 1; j++)
-        algo_scratch(a, range, a->call->exact);
+    if (!algo_walk_open(a, &w, c->range))
+        return algo_since(a, a->sched->n_steps);
+    algo_walk_over(&w, c->range, c->list, c->count);
+    int first_scratch = a->sched->n_scratch, first_recv = a->sched->n_steps;
+    for (int j = 0; j < c->count - 1; j++)   /* one for each other island */
+        algo_scratch(a, c->range, a->call->exact);
 
     /* Messages in the order in which they begin: what a reduction needs is then always a run of receives. */
     while (algo_walk_next(a, &w)) {
-        for (int j = 0; j < k; j++) {
-            if (j == a->island || w.number[j] > 0)
+        for (int j = 0, s = 0; j < c->count; j++) {
+            int island = algo_walk_island(&w, j);
+            struct algo_place theirs = {.buffer = BUF_SCRATCH, .scratch = (uint16_t)(first_scratch + s)};
+            if (island == a->island)
                 continue;
-            struct algo_place theirs = operand_of(a, first_scratch, j);
-            algo_recv(a, theirs, algo_walk_message(a, &w, j), topo_member(a->topo, j, w.owner[j]), 0);
+            s++;
+            if (w.number[j] == 0)
+                algo_recv(a, theirs, algo_walk_message(a, &w, j), topo_member(a->topo, island, w.owner[j]), c->channel);
         }
     }
 
     int first_reduce = a->sched->n_steps, begun = first_recv;
-    for (w.started = false; algo_walk_next(a, &w);) {
-        int step = algo_reduce(a, to, w.segment, true);
-        for (int j = 0; j < k; j++) {
-            begun += j != a->island && w.number[j] == 0;
-            algo_operand(a, step, j == a->island ? own : operand_of(a, first_scratch, j));
+    algo_walk_over(&w, c->range, c->list, c->count);
+    while (algo_walk_next(a, &w)) {
+        int step = algo_reduce(a, c->to, w.segment, c->final);
+        for (int j = 0, s = 0; j < c->count; j++) {
+            bool mine = algo_walk_island(&w, j) == a->island;
+            struct algo_place theirs = {.buffer = BUF_SCRATCH, .scratch = (uint16_t)(first_scratch + s)};
+            begun += !mine && w.number[j] == 0;
+            s += !mine;
+            algo_operand(a, step, mine ? c->own : theirs);
         }
         algo_after(a, step, (struct algo_span){first_recv, begun});
-        algo_after(a, step, before);
+        algo_after(a, step, c->before);
     }
-    *made = algo_since(a, first_reduce);
     algo_walk_close(&w);
+    return algo_since(a, first_reduce);
 }

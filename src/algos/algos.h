@@ -24,6 +24,7 @@ struct algo {
     struct sched *sched;
     int room_steps, room_refs, room_scratch;
     int island, position, size, islands;   /* this rank's island, its place there, ranks in it; islands in all */
+    bool two_levels;                       /* the islands of a node are joined first: see levels.h */
     bool no_memory;                        /* sticky: steps went to the spare ones since then */
     struct sched_step spare_step;
     struct sched_ref spare_ref;
@@ -52,6 +53,8 @@ struct sched_range algo_divide(struct sched_range range, int parts, int part);
 int algo_send(struct algo *a, struct algo_place from, struct sched_range range, int peer, int channel);
 int algo_recv(struct algo *a, struct algo_place to, struct sched_range range, int peer, int channel);
 int algo_copy(struct algo *a, struct algo_place from, struct algo_place to, struct sched_range range);
+int algo_copy_block(struct algo *a, struct algo_place from, struct sched_range in, struct algo_place to,
+                    struct sched_range out);   /* COLL_PAIRS: a block may have another number where it goes */
 int algo_local_reduce(struct algo *a, struct algo_place from, struct sched_range space, enum sched_owners owners,
                       struct algo_place to, struct sched_range part, bool final);
 /* `in` may be an empty range (not an owner), and `out` too (not a reader). */
@@ -104,26 +107,42 @@ struct algo_meet {
 struct algo_meet algo_meet(const struct algo *a, struct sched_range range, uint8_t how, int island);
 bool algo_meet_next(const struct algo *a, struct algo_meet *m);
 
-/* Walk over the common refinement of the weight parts of all other islands inside `range`. */
+/* Walk over the common refinement of the weight parts of other islands (all, or those of a list) inside `range`; this
+ * rank's own may be among them, but does not count. */
 struct algo_walk {
     struct sched_range range, segment;
-    int *owner;      /* [islands] position that owns the segment in each other island */
-    int *number;     /* [islands] of the segment in the intersection of `range` with that owner's part */
+    const int *list; /* [count] islands; NULL: all */
+    int count;
+    int *owner;      /* [count] position that owns the segment in each of them, but this rank's own */
+    int *number;     /* [count] of the segment in the intersection of `range` with that owner's part */
     bool started;
 };
+static inline int algo_walk_island(const struct algo_walk *w, int number)
+{
+    return w->list ? w->list[number] : number;
+}
 bool algo_walk_open(struct algo *a, struct algo_walk *w, struct sched_range range);
+void algo_walk_over(struct algo_walk *w, struct sched_range range, const int *list, int count);   /* begins another one */
 bool algo_walk_next(const struct algo *a, struct algo_walk *w);
 void algo_walk_close(struct algo_walk *w);
-/* The whole intersection of w->range with the part of island's owner; valid where number[island] is 0. */
-struct sched_range algo_walk_message(const struct algo *a, const struct algo_walk *w, int island);
+/* The whole intersection of w->range with the part of that island's owner; valid where its `number` is 0. */
+struct sched_range algo_walk_message(const struct algo *a, const struct algo_walk *w, int number);
 
 /*
- * The end of a reduction whose result this rank owns (`range`): receives the partial results of the other islands, one
- * message for each pair of owners, and reduces them with its own, in island order, to `to`. *made: the reductions.
- * `before`: what must have happened before `to` may be written.
+ * The end of a reduction over islands whose result this rank owns (`range`): receives the partial results of the other
+ * islands, one message for each pair of owners, and reduces them with its own, in the order of the list, to `to`. Returns
+ * the reductions.
  */
-void algo_collect(struct algo *a, struct algo_place own, struct sched_range range, struct algo_place to,
-                  struct algo_span before, struct algo_span *made);
+struct algo_collect {
+    const int *list;           /* [count] islands, this rank's among them; NULL: all */
+    int count;
+    int channel;
+    struct algo_place own, to;
+    struct sched_range range;
+    bool final;
+    struct algo_span before;   /* what must have happened before `to` may be written */
+};
+struct algo_span algo_collect(struct algo *a, const struct algo_collect *c);
 
 /* The builders; a collective with blocks of different lengths has the steps of the one with equal blocks, but for
  * gatherv and scatterv, where the root alone knows the lengths. */

@@ -6,8 +6,13 @@
  * refinement of all islands' parts) into k sub-ranges, one reduced by each island's owner, and then hand the results
  * round: each island sends 2 N (k-1)/k. Inside an island a rank sends in proportion to its weight. The operands stand
  * in island order wherever they are reduced, so with two islands both sides compute the same bits.
+ *
+ * Two levels (levels.h): a node of k islands reduces each slice on its carrier, the carriers of n nodes exchange as
+ * islands do above, and hand the result back inside their nodes. A node sends over the network N with two nodes,
+ * 2 N (n-1)/n with more, its islands equal shares of that; inside the node an island sends 2 N (k-1)/k.
  */
 #include "algos/algos.h"
+#include "algos/levels.h"
 
 /* Two islands: both owners of a segment reduce it. */
 static struct algo_span swap(struct algo *a, struct algo_place partial, struct algo_place out)
@@ -104,6 +109,93 @@ static void reduce_and_hand_round(struct algo *a, struct algo_place partial, str
     algo_walk_close(&w);
 }
 
+/* Carriers: what goes to the carriers of other nodes, and comes from them. Two nodes swap whole cells, more send each
+ * other the sub-ranges that the others reduce. Number i of a cell's messages is with node (own + 1 + i) % nodes. */
+static void exchange_cells(struct algo *a, struct algo_cells *c)
+{
+    int n = a->topo->nodes, others = n - 1, parts = n == 2 ? 1 : n;
+    for (int i = 0; i < c->n; i++) {
+        struct algo_cell *cell = &c->at[i];
+        struct sched_range sub = algo_cell_part(cell, parts, n == 2 ? 0 : c->node);
+        for (int o = 0; o < others && cell->mine; o++)
+            algo_cell_recv(a, c, cell, algo_scratch(a, sub, a->call->exact), sub,
+                           algo_cell_carrier(c, cell, (c->node + 1 + o) % n), 0);
+    }
+    for (int i = 0; i < c->n; i++) {
+        struct algo_cell *cell = &c->at[i];
+        for (int o = 0; o < others && cell->mine; o++) {
+            int m = (c->node + 1 + o) % n;
+            algo_cell_send(a, c, cell, cell->partial, algo_cell_part(cell, parts, n == 2 ? 0 : m),
+                           algo_cell_carrier(c, cell, m), 0);
+        }
+    }
+}
+
+/* The steps that fill a cell of the result: its reduction, or with more than two nodes that of a sub-range, and the
+ * others' results. recvs, sends, scratch: the cell's first ones in exchange_cells. */
+static void finish_cell(struct algo *a, struct algo_cells *c, struct algo_cell *cell, struct algo_place out, int recvs,
+                        int sends, int scratch)
+{
+    int n = a->topo->nodes, others = n - 1, parts = n == 2 ? 1 : n;
+    bool sent_from_input = cell->partial.buffer == BUF_SEND;
+    int reduce = algo_reduce(a, out, algo_cell_part(cell, parts, n == 2 ? 0 : c->node), true);
+    for (int m = 0; m < n; m++)
+        algo_operand(a, reduce, m == c->node ? cell->partial
+                     : (struct algo_place){.buffer = BUF_SCRATCH,
+                                           .scratch = (uint16_t)(scratch + (m - c->node - 1 + n) % n)});
+    algo_after(a, reduce, (struct algo_span){recvs, recvs + others});
+    /* In place the result replaces what is being sent. */
+    if (n == 2 && sent_from_input)
+        algo_after(a, reduce, (struct algo_span){sends, sends + 1});
+    for (int o = 0; o < others && n > 2; o++) {
+        int m = (c->node + 1 + o) % n;
+        int step = algo_cell_recv(a, c, cell, out, algo_cell_part(cell, n, m), algo_cell_carrier(c, cell, m), 1);
+        if (sent_from_input)
+            algo_after(a, step, (struct algo_span){sends + o, sends + o + 1});
+        else
+            algo_cell_read(a, step, cell, out);
+    }
+    cell->made = algo_since(a, reduce);
+}
+
+/* Two levels. Returns the steps that complete this rank's part in `out`. */
+static struct algo_span through_nodes(struct algo *a, struct algo_place partial, struct algo_place out)
+{
+    struct algo_cells c;
+    if (!algo_cells_open(a, &c))
+        return (struct algo_span){0, 0};
+    int n = a->topo->nodes, carried = 0;
+    for (int i = 0; i < c.n; i++)
+        carried += c.at[i].mine;
+    algo_node_reduce(a, &c, partial);
+    int recvs = a->sched->n_steps, sends = recvs + carried * (n - 1), scratch = a->sched->n_scratch;
+    exchange_cells(a, &c);
+
+    int first = a->sched->n_steps;
+    for (int i = 0, at = 0; i < c.n; i++) {
+        if (!c.at[i].mine)
+            continue;
+        finish_cell(a, &c, &c.at[i], out, recvs + at, sends + at, scratch + at);
+        at += n - 1;
+    }
+    algo_node_recv(a, &c, out);
+    struct algo_span made = algo_since(a, first);
+
+    for (int i = 0; i < c.n; i++) {
+        struct algo_cell *cell = &c.at[i];
+        for (int o = 1; o < n && n > 2 && cell->mine; o++) {
+            int step = algo_cell_send(a, &c, cell, out, algo_cell_part(cell, n, c.node),
+                                      algo_cell_carrier(&c, cell, (c.node + o) % n), 1);
+            algo_after(a, step, (struct algo_span){cell->made.first, cell->made.first + 1});
+        }
+    }
+    for (int i = 0; i < c.n; i++)
+        if (c.at[i].mine)
+            algo_node_send(a, &c, &c.at[i], out, -1);
+    algo_cells_close(&c);
+    return made;
+}
+
 void algo_allreduce(struct algo *a)
 {
     struct sched_range all = algo_whole(a, SPACE_VECTOR, 0), mine = algo_my_part(a, SPACE_VECTOR, 0);
@@ -114,7 +206,9 @@ void algo_allreduce(struct algo *a)
     if (a->islands > 1) {
         struct algo_span read;
         struct algo_place partial = algo_partial(a, in, SPACE_VECTOR, 0, OWNERS_WEIGHT, mine, &read);
-        if (a->islands == 2)
+        if (a->two_levels)
+            reduces = through_nodes(a, partial, out);
+        else if (a->islands == 2)
             reduces = swap(a, partial, out);
         else
             reduce_and_hand_round(a, partial, read, out, &reduces, &recvs);

@@ -5,8 +5,15 @@
  * Wire bytes. The root's island sends N in all: with two islands each segment goes to its owner in the other one; with
  * k each segment (the common refinement of all islands' parts) is divided into k-1 sub-ranges, one for each other
  * island, whose owner relays it to the owners in the remaining ones: N (k-2)/(k-1) an island.
+ *
+ * Two levels (levels.h): the root's island gives each slice to its carrier in the root's node; those deal it to the
+ * carriers on the other nodes, who relay it to each other as islands do above; and all carriers hand it to the other
+ * islands of their nodes. Over the network the root's node sends N, each of n others N (n-1)/n, its k islands equal
+ * shares. Inside its node an island sends N (k-1)/k; in the root's node the root's island 2 N (k-1)/k, the others
+ * N (k-2)/k.
  */
 #include "algos/algos.h"
+#include "algos/levels.h"
 
 /* Number of an island among those without the root. */
 static int guest(int island, int root_island)
@@ -68,6 +75,81 @@ static struct algo_span relay_part(struct algo *a, struct algo_place buffer, int
     return recvs;
 }
 
+/* Number of a node among those without the root. */
+static int guest_node(int node, int root_node)
+{
+    return node - (node > root_node);
+}
+
+/* Two levels: the cells that this rank does not have, unless it is of the root's island. */
+static void recv_cells(struct algo *a, struct algo_cells *c, struct algo_place buffer, int root_node, int root_mate)
+{
+    int n = a->topo->nodes;
+    for (int i = 0; i < c->n; i++) {
+        struct algo_cell *cell = &c->at[i];
+        int first = a->sched->n_steps;
+        if (!cell->mine)
+            continue;
+        if (c->node == root_node) {
+            algo_cell_recv(a, c, cell, buffer, cell->range, algo_cell_mate(c, cell, root_mate), 0);
+        } else {
+            algo_cell_recv(a, c, cell, buffer, algo_cell_part(cell, n - 1, guest_node(c->node, root_node)),
+                           algo_cell_carrier(c, cell, root_node), 0);
+            for (int o = 1; o < n; o++) {
+                int m = (c->node + o) % n;
+                if (m != root_node)
+                    algo_cell_recv(a, c, cell, buffer, algo_cell_part(cell, n - 1, guest_node(m, root_node)),
+                                   algo_cell_carrier(c, cell, m), 0);
+            }
+        }
+        cell->made = algo_since(a, first);
+    }
+    algo_node_recv(a, c, buffer);
+}
+
+/* Two levels: a cell that this rank carries goes on. In the root's node to all others, in the others this node's
+ * sub-range, the first that was received. */
+static void send_cell(struct algo *a, struct algo_cells *c, struct algo_cell *cell, struct algo_place buffer,
+                      int root_node, int root_mate)
+{
+    int n = a->topo->nodes;
+    struct algo_span ready = cell->made;
+    if (c->node != root_node)
+        ready.last = ready.first + 1;
+    for (int o = 1; o < n; o++) {
+        int m = (c->node + o) % n;
+        if (m == root_node)
+            continue;
+        int part = guest_node(c->node == root_node ? m : c->node, root_node);
+        int step = algo_cell_send(a, c, cell, buffer, algo_cell_part(cell, n - 1, part), algo_cell_carrier(c, cell, m),
+                                  0);
+        algo_after(a, step, ready);
+    }
+    algo_node_send(a, c, cell, buffer, c->node == root_node ? root_mate : -1);
+}
+
+/* Two levels; in the root's island `buffer` is complete after buffer.made. Returns the receives. */
+static struct algo_span through_nodes(struct algo *a, struct algo_place buffer, int root_island)
+{
+    int root_node = a->topo->island_node[root_island], root_mate = a->topo->mate_of[root_island];
+    struct algo_cells c;
+    if (!algo_cells_open(a, &c))
+        return (struct algo_span){0, 0};
+    int first = a->sched->n_steps;
+    if (a->island != root_island)
+        recv_cells(a, &c, buffer, root_node, root_mate);
+    struct algo_span recvs = algo_since(a, first);
+    for (int i = 0; i < c.n; i++) {
+        struct algo_cell *cell = &c.at[i];
+        if (cell->mine)
+            send_cell(a, &c, cell, buffer, root_node, root_mate);
+        else if (a->island == root_island)
+            algo_cell_send(a, &c, cell, buffer, cell->range, algo_cell_mate(&c, cell, cell->carrier), 0);
+    }
+    algo_cells_close(&c);
+    return recvs;
+}
+
 void algo_bcast(struct algo *a)
 {
     const struct topo *t = a->topo;
@@ -93,10 +175,13 @@ void algo_bcast(struct algo *a)
         if (a->islands > 1) {
             struct algo_place from = buffer;
             from.made = am_root ? buffer.made : made;
-            send_part(a, from);
+            if (a->two_levels)
+                through_nodes(a, from, root_island);
+            else
+                send_part(a, from);
         }
     } else {
-        made = relay_part(a, buffer, root_island);
+        made = a->two_levels ? through_nodes(a, buffer, root_island) : relay_part(a, buffer, root_island);
         if (a->size > 1) {
             int step = algo_local_spread(a, buffer, algo_my_part(a, SPACE_VECTOR, 0), OWNERS_WEIGHT, buffer, all,
                                          READERS_ALL, 0, 0);

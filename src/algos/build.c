@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "algos/algos.h"
+#include "algos/levels.h"
 #include "core/log.h"
 #include "hetmpi.h"
 
@@ -113,6 +114,43 @@ static int check_limits(const struct topo *t, enum coll_kind kind)
     return HETMPI_SUCCESS;
 }
 
+/* The most scratches that a gate takes. */
+static long gate_scratches(const struct topo *t)
+{
+    int most = 1;
+    for (int m = 0; m < t->nodes; m++)
+        most = topo_node_islands(t, m) > most ? topo_node_islands(t, m) : most;
+    return (long)t->islands * (3 + most) + t->nodes;
+}
+
+/* Two levels where the topology has them, the collective has a use for them, and the indices suffice; all ranks decide
+ * alike. */
+static int choose_levels(const struct topo *t, enum coll_kind kind, bool *two)
+{
+    int most = 1, room, code;
+    *two = false;
+    if (t->levels < 2 || t->islands == t->nodes)
+        return HETMPI_SUCCESS;
+    switch (kind) {
+    case COLL_ALLREDUCE:
+    case COLL_REDUCE:
+    case COLL_BCAST:
+        room = algo_cells_room(t);
+        code = most_segments(t, room, &most);
+        *two = code == HETMPI_SUCCESS && most <= room;
+        return code;
+    case COLL_ALLGATHER:
+    case COLL_ALLGATHERV:
+    case COLL_REDUCE_SCATTER_BLOCK:
+    case COLL_REDUCE_SCATTER:
+        /* A channel for each island; at the gates three scratches, and one for each other island of the node. */
+        *two = t->islands < ALGO_CHANNELS && gate_scratches(t) <= ALGO_SCRATCHES;
+        return HETMPI_SUCCESS;
+    default:
+        return HETMPI_SUCCESS;
+    }
+}
+
 /* Gives back the room that was not needed. */
 static void trim(void **array, int used, size_t element)
 {
@@ -141,7 +179,10 @@ int sched_build(const struct topo *topo, const struct sched_call *call, struct s
     if ((coll_traits(call->kind) & COLL_ROOTED) && (call->root < 0 || call->root >= topo->ranks))
         return err_set(HETMPI_ERR_ARG, "schedule: %s has root %d, but the communicator %d ranks", coll_name(call->kind),
                        call->root, topo->ranks);
-    int code = check_limits(topo, call->kind);
+    bool two_levels;
+    int code = choose_levels(topo, call->kind, &two_levels);
+    if (!code && !two_levels)
+        code = check_limits(topo, call->kind);
     if (code)
         return code;
 
@@ -152,7 +193,7 @@ int sched_build(const struct topo *topo, const struct sched_call *call, struct s
     int island = topo->island_of[topo->rank];
     struct algo a = {.topo = topo, .call = call, .sched = s, .island = island,
                      .position = topo->position_of[topo->rank], .size = topo_island_size(topo, island),
-                     .islands = topo->islands};
+                     .islands = topo->islands, .two_levels = two_levels};
     builders[call->kind](&a);
     if (a.no_memory) {
         sched_free(s);

@@ -3,8 +3,61 @@
  * island, who reduce them in island order; those hand the result to the root.
  *
  * Wire bytes: each island but the root's sends N; the root's sends nothing.
+ *
+ * Two levels (levels.h): every node reduces each slice on its carrier; those send to the carriers of the root's node,
+ * who reduce in the order of the nodes and hand the result to the root's island. Each node but the root's sends N over
+ * the network, its k islands equal shares. Inside their node they send N (k-1)/k each; in the root's node those without
+ * the root N.
  */
 #include "algos/algos.h"
+#include "algos/levels.h"
+
+/* The root's node: a cell that this rank carries, from all nodes, to `to`. */
+static void collect_cell(struct algo *a, struct algo_cells *c, struct algo_cell *cell, struct algo_place to)
+{
+    int n = a->topo->nodes, scratch = a->sched->n_scratch, first = a->sched->n_steps;
+    for (int m = 0; m < n; m++)
+        if (m != c->node)
+            algo_cell_recv(a, c, cell, algo_scratch(a, cell->range, a->call->exact), cell->range,
+                           algo_cell_carrier(c, cell, m), 0);
+    struct algo_span recvs = algo_since(a, first);
+    int step = algo_reduce(a, to, cell->range, true);
+    for (int m = 0; m < n; m++)
+        algo_operand(a, step, m == c->node ? cell->partial
+                     : (struct algo_place){.buffer = BUF_SCRATCH, .scratch = (uint16_t)scratch++});
+    algo_after(a, step, recvs);
+    cell->made = algo_since(a, step);
+}
+
+/* Two levels. `out`: where the root's island puts its parts. Returns the steps that complete this rank's part there. */
+static struct algo_span through_nodes(struct algo *a, struct algo_place partial, struct algo_place out)
+{
+    int root_island = a->topo->island_of[a->call->root];
+    int home = a->topo->mate_of[root_island], home_node = a->topo->island_node[root_island];
+    struct algo_cells c;
+    if (!algo_cells_open(a, &c))
+        return (struct algo_span){0, 0};
+    algo_node_reduce(a, &c, partial);
+    int first = a->sched->n_steps;
+    for (int i = 0; i < c.n; i++) {
+        struct algo_cell *cell = &c.at[i];
+        if (!cell->mine)
+            continue;
+        if (c.node != home_node) {
+            algo_cell_send(a, &c, cell, cell->partial, cell->range, algo_cell_carrier(&c, cell, home_node), 0);
+            continue;
+        }
+        struct algo_place to = c.me == home ? out : algo_scratch(a, cell->range, false);
+        collect_cell(a, &c, cell, to);
+        to.made = cell->made;
+        if (c.me != home)
+            algo_cell_send(a, &c, cell, to, cell->range, algo_cell_mate(&c, cell, home), 1);
+    }
+    if (a->island == root_island)
+        algo_node_recv(a, &c, out);
+    algo_cells_close(&c);
+    return algo_since(a, first);
+}
 
 void algo_reduce_to_root(struct algo *a)
 {
@@ -19,7 +72,9 @@ void algo_reduce_to_root(struct algo *a)
     if (!home) {
         struct algo_span read;
         struct algo_place partial = algo_partial(a, in, SPACE_VECTOR, 0, OWNERS_WEIGHT, mine, &read);
-        for (struct algo_meet m = algo_meet(a, mine, CUT_WEIGHT, root_island); algo_meet_next(a, &m);)
+        if (a->two_levels)
+            through_nodes(a, partial, partial);
+        for (struct algo_meet m = algo_meet(a, mine, CUT_WEIGHT, root_island); !a->two_levels && algo_meet_next(a, &m);)
             algo_send(a, partial, m.segment, topo_member(t, root_island, m.position), 0);
         return;
     }
@@ -30,7 +85,11 @@ void algo_reduce_to_root(struct algo *a)
     if (a->islands > 1) {
         struct algo_span read;
         struct algo_place partial = algo_partial(a, in, SPACE_VECTOR, 0, OWNERS_WEIGHT, mine, &read);
-        algo_collect(a, partial, mine, out, (struct algo_span){0, 0}, &made);
+        if (a->two_levels)
+            made = through_nodes(a, partial, out);
+        else
+            made = algo_collect(a, &(struct algo_collect){.count = a->islands, .own = partial, .range = mine, .to = out,
+                                                      .final = true});
     } else if (a->size > 1) {
         int step = algo_local_reduce(a, in, all, OWNERS_WEIGHT, out, mine, true);
         made = algo_since(a, step);

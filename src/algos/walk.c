@@ -89,7 +89,7 @@ bool algo_meet_next(const struct algo *a, struct algo_meet *m)
 bool algo_walk_open(struct algo *a, struct algo_walk *w, struct sched_range range)
 {
     size_t k = (size_t)a->islands;
-    *w = (struct algo_walk){.range = range, .owner = malloc(2 * k * sizeof(int))};
+    *w = (struct algo_walk){.range = range, .count = a->islands, .owner = malloc(2 * k * sizeof(int))};
     if (!w->owner) {
         a->no_memory = true;
         return false;
@@ -98,24 +98,33 @@ bool algo_walk_open(struct algo *a, struct algo_walk *w, struct sched_range rang
     return true;
 }
 
+void algo_walk_over(struct algo_walk *w, struct sched_range range, const int *list, int count)
+{
+    w->range = range;
+    w->list = list;
+    w->count = count;
+    w->started = false;
+}
+
 bool algo_walk_next(const struct algo *a, struct algo_walk *w)
 {
     struct sched_cut from;
     if (!w->started) {
         w->started = true;
         from = w->range.lo;
-        for (int j = 0; j < a->islands; j++) {
-            w->owner[j] = part_of(a, CUT_WEIGHT, j, from);
+        for (int j = 0; j < w->count; j++) {
+            w->owner[j] = part_of(a, CUT_WEIGHT, algo_walk_island(w, j), from);
             w->number[j] = 0;
         }
     } else {
         from = w->segment.hi;
         if (algo_cut_order(a, from, w->range.hi) >= 0)
             return false;
-        for (int j = 0; j < a->islands; j++) {
-            if (j == a->island)
+        for (int j = 0; j < w->count; j++) {
+            int island = algo_walk_island(w, j);
+            if (island == a->island)
                 continue;
-            if (algo_cut_order(a, algo_cut(j, w->owner[j] + 1), from) <= 0) {
+            if (algo_cut_order(a, algo_cut(island, w->owner[j] + 1), from) <= 0) {
                 w->owner[j]++;
                 w->number[j] = 0;
             } else {
@@ -124,9 +133,10 @@ bool algo_walk_next(const struct algo *a, struct algo_walk *w)
         }
     }
     struct sched_cut to = w->range.hi;
-    for (int j = 0; j < a->islands; j++) {
-        struct sched_cut end = algo_cut(j, w->owner[j] + 1);
-        if (j != a->island && algo_cut_order(a, end, to) < 0)
+    for (int j = 0; j < w->count; j++) {
+        int island = algo_walk_island(w, j);
+        struct sched_cut end = algo_cut(island, w->owner[j] + 1);
+        if (island != a->island && algo_cut_order(a, end, to) < 0)
             to = end;
     }
     w->segment = w->range;
@@ -141,10 +151,10 @@ void algo_walk_close(struct algo_walk *w)
     w->owner = w->number = NULL;
 }
 
-struct sched_range algo_walk_message(const struct algo *a, const struct algo_walk *w, int island)
+struct sched_range algo_walk_message(const struct algo *a, const struct algo_walk *w, int number)
 {
     struct sched_range message = w->range;
-    struct sched_cut end = algo_cut(island, w->owner[island] + 1);
+    struct sched_cut end = algo_cut(algo_walk_island(w, number), w->owner[number] + 1);
     message.lo = w->segment.lo;
     if (algo_cut_order(a, end, message.hi) < 0)
         message.hi = end;

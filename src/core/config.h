@@ -26,6 +26,7 @@ struct cfg {
     size_t eager;             /* largest point-to-point message (bytes) that is sent before its receiver is known */
     size_t staging;           /* bytes of staging memory a communicator may take on a wire */
     int window;               /* chunks in flight; 0: chosen */
+    int levels;               /* 0: chosen; 1: islands exchange directly; 2: those of a node first */
     double timeout;           /* seconds a wait may last; 0: for ever */
     bool check;               /* mismatch detection */
     int spin;                 /* polls before a waiting thread yields; -1: by the number of ranks and cores */

@@ -10,6 +10,7 @@
 #define PIECE_MIN (32u << 10)   /* of a block, between pairs */
 #define WINDOW_HOST 8
 #define WINDOW_DEVICE 16    /* work on a device is known to be done only when it is asked for */
+#define GATHERED_MAX 4096u   /* bytes of a block of alltoall: beyond it a message is worth its start, a detour is not */
 #define CACHE_ENTRIES 32
 
 struct sched_cache {
@@ -252,6 +253,8 @@ int exec_begin(struct comm *comm, const struct call *call, uint64_t number)
     key.in_place = call->in_place && call->kind != COLL_REDUCE_SCATTER;
     key.stage_send = needs_staging(call->send, most_bytes(comm, call, SIDE_SEND));
     key.stage_recv = needs_staging(call->recv, most_bytes(comm, call, SIDE_RECV)) && key.in_place == call->in_place;
+    key.gathered = call->kind == COLL_ALLTOALL && comm->topo.levels == 2 &&
+                   call->count * red_size(call->type) <= GATHERED_MAX;
     code = find_sched(comm, &key, &exec->sched);
     if (!code && !(coll_traits(call->kind) & COLL_PAIRS))
         code = open_island(comm);

@@ -162,6 +162,8 @@ struct sched_call {
     bool in_place;         /* the input, or this rank's block of it, is in the receive buffer: see the list above */
     bool stage_send;       /* the send buffer is host memory on a rank with a device: copy it to scratch first */
     bool stage_recv;       /* likewise the receive buffer: results go to scratch, then are copied */
+    bool gathered;         /* alltoall with two levels: the blocks of an island for a rank of another node go as one
+                            * message, not one by one */
 };
 
 /* Builds this rank's (topo->rank) schedule. COLL_BARRIER has none (the meeting of the ranks is all of it).

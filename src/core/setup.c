@@ -425,7 +425,7 @@ static int setup_alone(struct comm *comm)
 }
 
 /* What was found, once: rank 0 tells the islands, and the first rank of each island what it chose. */
-static void log_map(const struct comm *comm)
+static void log_map(const struct comm *comm, const char *levels_why)
 {
     const struct topo *topo = &comm->topo;
     const struct island_ops *provider;
@@ -435,7 +435,8 @@ static void log_map(const struct comm *comm)
     if (log_get_level() < LOG_INFO)
         return;
     if (comm->rank == 0)
-        log_info("communicator: ranks %d, nodes %d, islands %d", comm->size, topo->nodes, topo->islands);
+        log_info("communicator: ranks %d, nodes %d, islands %d, levels %d (%s)", comm->size, topo->nodes, topo->islands,
+                 topo->levels, levels_why);
     for (int i = 0; i < topo->islands; i++) {
         if (comm->rank != topo_member(topo, i, 0))
             continue;
@@ -466,6 +467,7 @@ static int setup_mine(struct comm *comm)
 static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
 {
     int code = check_facts(facts, comm->size, comm->rank);
+    char why[96];
 
     if (code)
         return code;
@@ -494,7 +496,8 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
     choose_spin(comm);
     comm->chunk_max = comm->cfg->chunk ? comm->cfg->chunk : comm->any_device ? 1 << 20 : 256 << 10;
     comm->small_ok = comm->one_node && all_islands_fit(&comm->topo);
-    log_map(comm);
+    topo_choose_levels(&comm->topo, comm->cfg->levels, why, sizeof(why));
+    log_map(comm, why);
     return HETMPI_SUCCESS;
 }
 

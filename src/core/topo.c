@@ -1,6 +1,7 @@
 /* Topology of a communicator: islands and nodes found from the facts that the ranks published. */
 #include "core/topo.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,20 @@ static int group(struct keyed *order, int *number, int ranks, int *group_of)
     return found;
 }
 
+/* Which islands stand on which node. */
+static void place_islands(struct topo *t)
+{
+    for (int r = 0; r < t->ranks; r++)
+        t->straddles |= t->node_of[r] != t->island_node[t->island_of[r]];
+    /* Islands come in ascending order, so those of a node do too. */
+    for (int i = 0; i < t->islands; i++)
+        t->mate_of[i] = t->node_first[t->island_node[i] + 1]++;
+    for (int m = 0; m < t->nodes; m++)
+        t->node_first[m + 1] += t->node_first[m];
+    for (int i = 0; i < t->islands; i++)
+        t->node_islands[t->node_first[t->island_node[i]] + t->mate_of[i]] = i;
+}
+
 int topo_build(struct topo *topo, const struct topo_rank *facts, int ranks, int rank)
 {
     memset(topo, 0, sizeof(*topo));
@@ -50,7 +65,7 @@ int topo_build(struct topo *topo, const struct topo_rank *facts, int ranks, int 
     }
 
     size_t n = (size_t)ranks;
-    struct topo t = {.ranks = ranks, .rank = rank};
+    struct topo t = {.ranks = ranks, .rank = rank, .levels = 1};
     struct keyed *order = malloc(n * sizeof(*order));
     int *number = malloc(n * sizeof(*number));
     t.island_of = malloc(n * sizeof(int));
@@ -71,7 +86,10 @@ int topo_build(struct topo *topo, const struct topo_rank *facts, int ranks, int 
     t.island_first = calloc(k + 1, sizeof(int));
     t.island_node = malloc(k * sizeof(int));
     t.weight_before = malloc((n + k) * sizeof(uint64_t));
-    if (!t.island_first || !t.island_node || !t.weight_before)
+    t.node_first = calloc((size_t)t.nodes + 1, sizeof(int));
+    t.node_islands = malloc(k * sizeof(int));
+    t.mate_of = malloc(k * sizeof(int));
+    if (!t.island_first || !t.island_node || !t.weight_before || !t.node_first || !t.node_islands || !t.mate_of)
         goto no_memory;
 
     /* Ranks come in ascending order, so positions in the island do too. */
@@ -91,6 +109,7 @@ int topo_build(struct topo *topo, const struct topo_rank *facts, int ranks, int 
         }
         before[size] = sum;
     }
+    place_islands(&t);
 
     free(order);
     free(number);
@@ -112,6 +131,29 @@ void topo_clear(struct topo *topo)
     free(topo->island_first);
     free(topo->members);
     free(topo->island_node);
+    free(topo->node_first);
+    free(topo->node_islands);
+    free(topo->mate_of);
     free(topo->weight_before);
     memset(topo, 0, sizeof(*topo));
+}
+
+void topo_choose_levels(struct topo *topo, int asked, char *why, size_t bytes)
+{
+    topo->levels = 1;
+    if (topo->nodes == 1) {
+        snprintf(why, bytes, "one node");
+    } else if (topo->nodes == topo->ranks) {
+        snprintf(why, bytes, "one rank on each node");
+    } else if (topo->straddles) {
+        snprintf(why, bytes, "an island has ranks on several nodes");
+    } else if (asked == 1) {
+        snprintf(why, bytes, "LEVELS=1");
+    } else {
+        topo->levels = 2;
+        if (topo->islands == topo->nodes)
+            snprintf(why, bytes, "one island on each node: for small blocks of alltoall alone");
+        else
+            snprintf(why, bytes, "%d islands on %d nodes", topo->islands, topo->nodes);
+    }
 }

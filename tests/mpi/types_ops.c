@@ -16,7 +16,7 @@ static const size_t large_counts[] = { 4099, 65537, COUNT_MAX };
 enum { SMALL_COUNTS = sizeof small_counts / sizeof *small_counts, LARGE_COUNTS = 3 };
 enum in_place { SEPARATE, IN_PLACE, SAME_POINTER, WAYS };
 
-static int islands;
+static int islands, joined; /* joined: nodes whose islands are joined first */
 static unsigned char **patterns; /* [ranks], T_PATTERN elements each */
 static unsigned char *want, *input, *result;
 static struct t_buf send[T_PLACES], recv[T_PLACES];
@@ -105,9 +105,10 @@ static void check_exact(const struct reduction *r, enum t_data data, size_t coun
 
 static void check_random(const struct reduction *r, size_t count, unsigned turn, uint64_t *hash)
 {
-    /* Narrow formats round once an island and once at the end, fp32 and wider at every addition. */
+    /* Narrow formats round once an island, once a node of several, and once at the end, fp32 and wider at every
+     * addition. */
     bool narrow = t_size(r->fmt) < 4;
-    int roundings = (narrow ? islands : t_ranks) + 2;
+    int roundings = (narrow ? islands + joined : t_ranks) + 2;
     if (!call_once(r, count, (enum in_place)(turn % WAYS), turn, HETMPI_SUCCESS))
         return;
     t_expect_close(r->fmt, r->op, result, (const void *const *)patterns, t_ranks, roundings, count,
@@ -281,6 +282,7 @@ int main(int argc, char **argv)
     if (!T_OK(hetmpi_comm_info(MPI_COMM_WORLD, &info)))
         return t_end();
     islands = info.islands;
+    joined = info.nodes > 1 && info.nodes < islands ? info.nodes : 0;
     patterns = t_malloc((size_t)t_ranks * sizeof *patterns);
     for (int r = 0; r < t_ranks; r++)
         patterns[r] = t_malloc(T_PATTERN * 16);

@@ -80,6 +80,22 @@ static inline bool same_ranges(const struct check *k)
 {
     return k->c->call.kind != COLL_ALLTOALL && k->c->call.kind != COLL_ALLTOALLV;
 }
+/* Do islands of a node exchange first? */
+static inline bool check_by_nodes(const struct check *k)
+{
+    switch (k->c->call.kind) {
+    case COLL_ALLREDUCE:
+    case COLL_REDUCE:
+    case COLL_BCAST:
+    case COLL_ALLGATHER:
+    case COLL_ALLGATHERV:
+    case COLL_REDUCE_SCATTER_BLOCK:
+    case COLL_REDUCE_SCATTER:
+        return k->topo->levels == 2 && k->topo->islands > k->topo->nodes;
+    default:
+        return false;
+    }
+}
 struct sched_chunk check_chunk(const struct check *k, int rank, uint8_t buffer, int variant);
 /* A rank's block in a buffer (0: send, 1: receive): where it begins, and its elements. */
 size_t check_block_at(const struct check *k, int rank, int side, int block);

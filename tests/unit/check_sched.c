@@ -300,21 +300,41 @@ static void fill_buffers(struct check *k)
     }
 }
 
-/* The reduction of element `e` by the rule: islands in order, in each of them ranks in order. */
+/* Adds an island's contributions to `all`; returns the order of its partial result. */
+static uint64_t reduced_island(const struct check *k, int island, size_t e, struct value *all)
+{
+    uint64_t order = 0;
+    int size = topo_island_size(k->topo, island);
+    for (int p = 0; p < size; p++) {
+        struct value v = check_leaf(k, topo_member(k->topo, island, p), e);
+        all->set |= v.set;
+        all->sum += v.sum;
+        all->count++;
+        order = size == 1 ? v.order : check_fold(order, v.order);
+    }
+    return order;
+}
+
+/* The reduction of element `e` by the rule: islands in order, in each of them ranks in order; with two levels nodes in
+ * order, in each of them islands in order. */
 static struct value reduced(const struct check *k, size_t e)
 {
     const struct topo *t = k->topo;
     struct value all = {.final = true};
-    for (int i = 0; i < t->islands; i++) {
-        uint64_t order = 0;
-        int size = topo_island_size(t, i);
-        for (int p = 0; p < size; p++) {
-            struct value v = check_leaf(k, topo_member(t, i, p), e);
-            all.set |= v.set;
-            all.sum += v.sum;
-            all.count++;
-            order = size == 1 ? v.order : check_fold(order, v.order);
+    if (check_by_nodes(k)) {
+        for (int m = 0; m < t->nodes; m++) {
+            uint64_t order = 0;
+            int islands = topo_node_islands(t, m);
+            for (int i = 0; i < islands; i++) {
+                uint64_t partial = reduced_island(k, topo_mate(t, m, i), e, &all);
+                order = islands == 1 ? partial : check_fold(order, partial);
+            }
+            all.order = check_fold(all.order, order);
         }
+        return all;
+    }
+    for (int i = 0; i < t->islands; i++) {
+        uint64_t order = reduced_island(k, i, e, &all);
         all.order = t->islands == 1 ? order : check_fold(all.order, order);
     }
     return all;

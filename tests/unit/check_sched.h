@@ -4,7 +4,7 @@
  *
  * Found without running: dependencies that are missing (two steps touch the same memory, one writes, and nothing orders
  * them; buffers in place and scratch included), ranges outside buffers, messages without a partner or with an ambiguous
- * one, local steps that disagree with the owners' parts, wire bytes over the bound, unfair shares inside an island.
+ * one, local steps that disagree with the owners' parts, wire bytes over the bound (of nodes too), unfair shares.
  * Found by running, with steps completing in a chosen order: deadlock, local steps issued in different orders, use of
  * undefined data, missing, doubled or misplaced contributions, operands in another order than the rule, wrong formats.
  */

@@ -298,7 +298,7 @@ static void agreement(void **state)
 {
     static const struct { char *entry; const char *name; } cases[] = {
         {"HETMPI_CHUNK=1K", "CHUNK"}, {"HETMPI_SMALL=1K", "SMALL"}, {"HETMPI_STAGING=1M", "STAGING"},
-        {"HETMPI_EAGER=4K", "EAGER"},
+        {"HETMPI_EAGER=4K", "EAGER"}, {"HETMPI_LEVELS=2", "LEVELS"},
         {"HETMPI_WINDOW=3", "WINDOW"}, {"HETMPI_WIRE=mpi", "WIRE"}, {"HETMPI_PROVIDER=mpi", "PROVIDER"},
         {"HETMPI_WIRE_PRECISION=exact", "WIRE_PRECISION"}, {"HETMPI_CHECK=0", "CHECK"},
         {"HETMPI_ISLANDS=a,b", "ISLANDS"}, {"HETMPI_SIM_VENDORS=amd", "SIM_VENDORS"},

@@ -57,6 +57,7 @@ static void finish_facts(struct random *r, struct topo_rank *facts, int ranks)
 }
 
 struct job {
+    int levels;                /* asked for: 0 or 1 */
     struct topo_rank facts[MAX_RANKS];
     int ranks;
     struct check_case c;
@@ -106,6 +107,8 @@ static void finish_call(struct random *r, struct job *job)
         if (c->chunk == 0)
             c->chunk = 1;
     }
+    job->levels = chance(r, 4);
+    c->call.gathered = kind == COLL_ALLTOALL && chance(r, 2);
     c->window = (int)(1 + draw(r, 6));
     c->delay = c->window / 2;
     c->order = (enum check_order)draw(r, CHECK_ORDERS);
@@ -251,6 +254,8 @@ static bool run_case(uint64_t seed, int part, uint64_t number)
         fprintf(stderr, "%s\n", err_text());
         return false;
     }
+    topo_choose_levels(&topo, job.levels, why, sizeof(why));
+    job.c.call.gathered &= topo.levels == 2;
     bool good = check_build(&topo, &job.c, scheds) == 0;
     if (!good) {
         snprintf(why, sizeof(why), "%s", err_text());
@@ -261,12 +266,12 @@ static bool run_case(uint64_t seed, int part, uint64_t number)
     if (!good) {
         const struct check_case *c = &job.c;
         fprintf(stderr, "HETMPI_TEST_SEED=%llu HETMPI_TEST_CASE=%d:%llu %s of %zu in chunks of %zu, window %d, order "
-                "%d, root %d%s%s%s%s over %d islands (", (unsigned long long)seed, part, (unsigned long long)number,
-                coll_name(c->call.kind), c->count, c->chunk, c->window, (int)c->order, c->call.root,
+                "%d, root %d%s%s%s%s%s, %d levels over %d islands (node:island ", (unsigned long long)seed, part,
+                (unsigned long long)number, coll_name(c->call.kind), c->count, c->chunk, c->window, (int)c->order, c->call.root,
                 c->call.exact ? ", exact" : "", c->call.in_place ? ", in place" : "", c->same ? ", same buffer" : "",
-                c->staged ? ", staged" : "", topo.islands);
+                c->staged ? ", staged" : "", c->call.gathered ? ", gathered" : "", topo.levels, topo.islands);
         for (int i = 0; i < job.ranks; i++)
-            fprintf(stderr, "%d%s", topo.island_of[i], i + 1 < job.ranks ? "," : "");
+            fprintf(stderr, "%d:%d%s", topo.node_of[i], topo.island_of[i], i + 1 < job.ranks ? "," : "");
         fprintf(stderr, "): %s\n", why);
     }
     topo_clear(&topo);

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "algos/levels.h"
 #include "core/sched.h"
 #include "hetmpi.h"
 
@@ -31,9 +32,12 @@ static uint64_t draw(uint64_t below)
     return (random_state >> 33) % below;
 }
 
-/* Islands of the sizes given, 0 at the end; weights 1..most. */
+/* Islands of the sizes given, 0 at the end; weights 1..most. Nodes of so many islands, with two levels. */
+static int islands_of_node = 1;
+
 static void build(struct topo *topo, const int *sizes, uint64_t most, int rank)
 {
+    char why[96];
     int ranks = 0, at = 0;
     for (int i = 0; sizes[i]; i++)
         ranks += sizes[i];
@@ -41,8 +45,9 @@ static void build(struct topo *topo, const int *sizes, uint64_t most, int rank)
     assert_non_null(facts);
     for (int i = 0; sizes[i]; i++)
         for (int p = 0; p < sizes[i]; p++)
-            facts[at++] = (struct topo_rank){(uint64_t)i, (uint64_t)i, (uint32_t)(1 + draw(most))};
+            facts[at++] = (struct topo_rank){(uint64_t)i, (uint64_t)(i / islands_of_node), (uint32_t)(1 + draw(most))};
     assert_int_equal(topo_build(topo, facts, ranks, rank), HETMPI_SUCCESS);
+    topo_choose_levels(topo, islands_of_node > 1 ? 2 : 1, why, sizeof(why));
     free(facts);
 }
 
@@ -385,10 +390,12 @@ static void sizes_of_schedules(void **state)
     for (int i = 0; i < 16384 / 8; i++)
         eights[i] = 8;
     static const int halves[] = {8192, 8192, 0};
-    for (int big = 0; big < 2; big++) {
+    for (int layout = 0; layout < 3; layout++) {
+        islands_of_node = layout == 2 ? 2 : 1;
         for (int rank = 0; rank < 16384; rank += 5461) {
             struct topo t;
-            build(&t, big ? halves : eights, 1, rank);
+            build(&t, layout == 1 ? halves : eights, 1, rank);
+            assert_int_equal(t.levels, layout == 2 ? 2 : 1);
             for (int kind = 0; kind < COLL_BARRIER; kind++) {
                 struct sched_call call = {.kind = (enum coll_kind)kind, .root = 77};
                 struct sched *s;
@@ -400,6 +407,73 @@ static void sizes_of_schedules(void **state)
             topo_clear(&t);
         }
     }
+    islands_of_node = 1;
+}
+
+/* Steps of a rank's schedule, with the levels of the topology or with one. */
+static int steps_of(struct topo *t, enum coll_kind kind, int levels)
+{
+    struct sched_call call = {.kind = kind};
+    struct sched *s;
+    int was = t->levels, steps;
+    t->levels = levels;
+    assert_int_equal(sched_build(t, &call, &s), HETMPI_SUCCESS);
+    t->levels = was;
+    steps = s->n_steps;
+    sched_free(s);
+    return steps;
+}
+
+/* Two levels where the indices of a schedule suffice for them, else one. */
+static void too_many_cells(void **state)
+{
+    (void)state;
+    static const int few[] = {1, 1, 1000, 1, 0}, many[] = {1, 1, 3000, 1, 0};
+    islands_of_node = 2;
+    for (int rank = 0; rank < 1002; rank += 167) {
+        struct topo t;
+        random_state = 7;
+        build(&t, few, 65535, rank);
+        assert_int_equal(algo_slices(&t), 2);
+        assert_true(algo_cells_room(&t) > 1000);
+        assert_int_not_equal(steps_of(&t, COLL_ALLREDUCE, 2), steps_of(&t, COLL_ALLREDUCE, 1));
+        topo_clear(&t);
+        random_state = 7;
+        build(&t, many, 65535, rank);
+        assert_true(algo_cells_room(&t) < 3000);
+        assert_int_equal(steps_of(&t, COLL_ALLREDUCE, 2), steps_of(&t, COLL_ALLREDUCE, 1));
+        topo_clear(&t);
+    }
+    islands_of_node = 1;
+}
+
+/* Among nodes of as many islands each island is the gate for one of each other node; a node with more islands than
+ * another uses no gate twice for it. */
+static void gates(void **state)
+{
+    (void)state;
+    static const int even[] = {1, 2, 3, 1, 2, 3, 4, 1, 1, 0}, uneven[] = {1, 1, 2, 1, 1, 0};
+    for (int islands = 3; islands >= 2; islands--) {
+        struct topo t;
+        islands_of_node = islands;
+        build(&t, islands == 3 ? even : uneven, 1, 0);
+        for (int node = 0; node < t.nodes; node++) {
+            for (int from = 0; from < t.nodes; from++) {
+                int used[3] = {0};
+                for (int i = 0; i < topo_node_islands(&t, from) && from != node; i++) {
+                    int gate = algo_gate(&t, node, topo_mate(&t, from, i));
+                    assert_int_equal(t.island_node[gate], node);
+                    used[t.mate_of[gate]]++;
+                }
+                for (int i = 0; i < topo_node_islands(&t, node) && from != node; i++)
+                    assert_in_range(used[i], topo_node_islands(&t, from) / topo_node_islands(&t, node),
+                                    (topo_node_islands(&t, from) + topo_node_islands(&t, node) - 1) /
+                                        topo_node_islands(&t, node));
+            }
+        }
+        topo_clear(&t);
+    }
+    islands_of_node = 1;
 }
 
 /* Two islands of one and a large one: all of its parts are segments of the pair of the first two. */
@@ -500,7 +574,7 @@ int main(void)
         cmocka_unit_test(parts_of_ranges), cmocka_unit_test(owners), cmocka_unit_test(views),
         cmocka_unit_test(uneven_views),
         cmocka_unit_test(local_order), cmocka_unit_test(bad_calls), cmocka_unit_test(sizes_of_schedules),
-        cmocka_unit_test(many_channels), cmocka_unit_test(no_memory),
+        cmocka_unit_test(too_many_cells), cmocka_unit_test(gates), cmocka_unit_test(many_channels), cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

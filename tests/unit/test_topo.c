@@ -48,6 +48,17 @@ static void check_consistent(const struct topo *t, const struct topo_rank *facts
         for (int j = 0; j < i; j++)
             assert_true(facts[topo_member(t, i, 0)].island_key != facts[topo_member(t, j, 0)].island_key);
     }
+    assert_int_equal(t->node_first[0], 0);
+    assert_int_equal(t->node_first[t->nodes], t->islands);
+    assert_int_equal(t->levels, 1);
+    for (int m = 0; m < t->nodes; m++) {
+        for (int n = 0; n < topo_node_islands(t, m); n++) {
+            int island = topo_mate(t, m, n);
+            assert_int_equal(t->island_node[island], m);
+            assert_int_equal(t->mate_of[island], n);
+            assert_true(n == 0 || topo_mate(t, m, n - 1) < island);
+        }
+    }
 }
 
 /* Labels of the ranks' islands and nodes, one letter each; the islands expected, one digit each. */
@@ -152,6 +163,37 @@ static void bad_arguments(void **state)
     topo_clear(&t);
 }
 
+static void expect_levels(const char *islands, const char *nodes, int asked, int levels, const char *reason)
+{
+    struct topo_rank facts[64];
+    struct topo t;
+    char why[96];
+    int ranks = (int)strlen(islands);
+    for (int r = 0; r < ranks; r++)
+        facts[r] = (struct topo_rank){key(islands[r]), key(nodes[r]), 1};
+    assert_int_equal(topo_build(&t, facts, ranks, 0), HETMPI_SUCCESS);
+    topo_choose_levels(&t, asked, why, sizeof(why));
+    assert_int_equal(t.levels, levels);
+    assert_string_equal(why, reason);
+    topo_clear(&t);
+}
+
+/* Two levels wherever whole islands share a node and there is another one, unless one is asked for. */
+static void levels(void **state)
+{
+    (void)state;
+    expect_levels("nana", "0000", 0, 1, "one node");
+    expect_levels("nana", "0000", 2, 1, "one node");
+    expect_levels("nabc", "0123", 0, 1, "one rank on each node");
+    expect_levels("naan", "0011", 0, 1, "an island has ranks on several nodes");
+    expect_levels("nnaan", "01111", 2, 1, "an island has ranks on several nodes");
+    expect_levels("namb", "0011", 0, 2, "4 islands on 2 nodes");
+    expect_levels("namb", "0011", 2, 2, "4 islands on 2 nodes");
+    expect_levels("namb", "0011", 1, 1, "LEVELS=1");
+    expect_levels("nam", "001", 0, 2, "3 islands on 2 nodes");
+    expect_levels("nnm", "001", 0, 2, "one island on each node: for small blocks of alltoall alone");
+}
+
 /* Random islands, and sizes at which quadratic work would show. */
 static void many_ranks(void **state)
 {
@@ -189,7 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank), cmocka_unit_test(interleaved), cmocka_unit_test(uneven),
         cmocka_unit_test(several_nodes), cmocka_unit_test(reversed), cmocka_unit_test(weights),
-        cmocka_unit_test(bad_arguments), cmocka_unit_test(many_ranks),
+        cmocka_unit_test(bad_arguments), cmocka_unit_test(levels), cmocka_unit_test(many_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
