@@ -1,7 +1,7 @@
 /*
  * Latency of one collective, as the OSU micro-benchmarks measure it: the time of each call on each rank, a barrier
- * between calls, the mean over calls, then mean, least and most over ranks. Compiled once for each collective, with
- * BENCH_KIND set.
+ * between calls, the mean over calls, then mean, least and most over ranks. Messages come without barriers between.
+ * Compiled once for each kind, with BENCH_KIND set.
  *
  * With --compare, calls come in ten blocks, ours and MPI's in turn, and the figures are medians over the blocks of that
  * same mean, so that neither a slow moment of the machine nor its drift favours a side.
@@ -21,11 +21,18 @@ typedef void call_fn(struct bench *bench);
 /* Seconds that this rank spent in `times` calls. */
 static double time_calls(struct bench *bench, call_fn *call, int times)
 {
-    double sum = 0;
+    double sum = 0, start;
 
+    if (kind_is(bench->options->kind, KIND_MESSAGES)) {
+        MPI(MPI_Barrier(bench->comm));
+        start = seconds_now();
+        for (int i = 0; i < times; i++)
+            call(bench);
+        return seconds_now() - start;
+    }
     for (int i = 0; i < times; i++) {
         MPI(MPI_Barrier(bench->comm));
-        double start = seconds_now();
+        start = seconds_now();
         call(bench);
         sum += seconds_now() - start;
     }
@@ -68,13 +75,13 @@ static int block_calls(const struct plan *plan, int block)
     return plan->iterations / plan->blocks + (block < plan->iterations % plan->blocks);
 }
 
-/* One block of one side: microseconds a call, on this rank. The first call of a block, on caches that the other side
+/* One block of one side: microseconds a call or message, on this rank. The first call of a block, on caches that the other side
  * left, is not counted. */
 static double time_block(struct bench *bench, call_fn *call, int times)
 {
     if (bench->other)
         call(bench);
-    return time_calls(bench, call, times) / times * 1e6;
+    return time_calls(bench, call, times) / times / messages_of_call(bench) * 1e6;
 }
 
 /* Over the blocks: the median of what `combine` makes of the ranks' figures. */
@@ -116,7 +123,10 @@ static void time_size(struct bench *bench, struct bench_result *result)
 /* The counts of MPI's calls are ints. */
 static bool other_takes(const struct bench *bench)
 {
-    return bench->shape.count <= INT32_MAX;
+    size_t blocks = kind_facts(bench->options->kind)->send >= EXTENT_ALL ||
+                    kind_facts(bench->options->kind)->recv >= EXTENT_ALL ? (size_t)bench->ranks : 1;
+
+    return bench->shape.count <= INT32_MAX / blocks;
 }
 
 static struct bench_result run_size(struct bench *bench)
@@ -195,8 +205,7 @@ static bool bench_open(struct bench *bench, const struct bench_options *options)
     MPI(MPI_Comm_size(bench->comm, &bench->ranks));
     MPI(MPI_Comm_split_type(bench->comm, MPI_COMM_TYPE_SHARED, bench->rank, MPI_INFO_NULL, &bench->node_comm));
     MPI(MPI_Comm_size(bench->node_comm, &bench->node_ranks));
-    bench->reduces = options->kind == BENCH_ALLREDUCE || options->kind == BENCH_REDUCE ||
-                     options->kind == BENCH_REDUCE_SCATTER;
+    bench->reduces = kind_is(options->kind, KIND_REDUCES);
     bench->element = (size_t)options->type->bytes;
     bench->device = options->where == WHERE_DEVICE;
     bench->other = options->compare && (!bench->reduces || (type_in_mpi(options->type) && op_in_mpi(options->op)));
@@ -205,6 +214,12 @@ static bool bench_open(struct bench *bench, const struct bench_options *options)
     if (options->root >= bench->ranks) {
         if (bench->rank == 0)
             fprintf(stderr, "--root %d: there are %d ranks\n", options->root, bench->ranks);
+        return false;
+    }
+    if (kind_is(options->kind, KIND_MESSAGES) && !messages_fit(options->kind, bench->ranks)) {
+        if (bench->rank == 0)
+            fprintf(stderr, "%s: there are %d ranks; start it with %s\n", kind_name(options->kind), bench->ranks,
+                    options->kind == BENCH_MBW_MR ? "an even number" : "2");
         return false;
     }
     HETMPI(hetmpi_comm_info(bench->comm, &bench->info));
@@ -260,12 +275,12 @@ static bool run_sizes(struct bench *bench, size_t most)
 
     if (bench->rank == 0)
         print_header(bench);
-    if (bench->rank == 0 && most <= bench->options->max_bytes / 2 && bench->options->kind != BENCH_BARRIER)
+    if (bench->rank == 0 && most <= bench->options->max_bytes / 2 && !kind_is(bench->options->kind, KIND_EMPTY))
         printf("# Messages above %zu bytes are left out: they need more memory than -M allows (%zu bytes)\n", most,
                bench->options->memory);
     for (size_t bytes = least, last = 0; bytes <= most; bytes *= 2) {
         bench->shape = shape_of(bench, bytes);
-        if (bench->shape.bytes == last && bench->options->kind != BENCH_BARRIER)
+        if (bench->shape.bytes == last && !kind_is(bench->options->kind, KIND_EMPTY))
             continue;   /* rounded up to the size before */
         last = bench->shape.bytes;
         struct bench_result result = run_size(bench);
@@ -276,7 +291,7 @@ static bool run_sizes(struct bench *bench, size_t most)
             if (json)
                 print_json(bench, &result, json);
         }
-        if (bench->options->kind == BENCH_BARRIER)
+        if (kind_is(bench->options->kind, KIND_EMPTY))
             break;
     }
     if (json && fclose(json) != 0)

@@ -1,6 +1,6 @@
 /*
- * The benchmarks' own interface: one set of sources makes one program for each collective, in the manner of the OSU
- * micro-benchmarks. Nothing but the public header of hetmpi is used.
+ * The benchmarks' own interface: one set of sources makes one program for each collective and each test of messages, in
+ * the manner of the OSU micro-benchmarks. Nothing but the public header of hetmpi is used.
  */
 #ifndef HETMPI_BENCH_H
 #define HETMPI_BENCH_H
@@ -14,7 +14,9 @@
 #include "hetmpi.h"
 
 enum bench_kind {
-    BENCH_ALLREDUCE, BENCH_REDUCE, BENCH_BCAST, BENCH_ALLGATHER, BENCH_REDUCE_SCATTER, BENCH_BARRIER, BENCH_KINDS
+    BENCH_ALLREDUCE, BENCH_REDUCE, BENCH_BCAST, BENCH_REDUCE_SCATTER, BENCH_REDUCE_SCATTER_BLOCK, BENCH_ALLGATHER,
+    BENCH_ALLGATHERV, BENCH_GATHER, BENCH_GATHERV, BENCH_SCATTER, BENCH_SCATTERV, BENCH_ALLTOALL, BENCH_ALLTOALLV,
+    BENCH_SCAN, BENCH_EXSCAN, BENCH_BARRIER, BENCH_LATENCY, BENCH_BW, BENCH_BIBW, BENCH_MBW_MR, BENCH_KINDS
 };
 enum bench_form { FORM_BLOCKING, FORM_NONBLOCKING, FORM_PERSISTENT };
 enum bench_where { WHERE_HOST, WHERE_DEVICE };
@@ -42,6 +44,29 @@ MPI_Op op_handle(enum bench_op op);
 bool op_in_mpi(enum bench_op op);
 bool op_defined(const struct bench_type *type, enum bench_op op); /* the table in hetmpi.h */
 
+/* What there is to know of a kind. */
+enum {
+    KIND_REDUCES = 1,           /* takes an operation */
+    KIND_ROOTED = 2,
+    KIND_PLACES = 4,            /* takes MPI_IN_PLACE; with a root, there alone */
+    KIND_CUTS = 8,              /* the vector whose bytes are printed is cut into one block for each rank */
+    KIND_EMPTY = 16,            /* no data */
+    KIND_PREFIX = 32,           /* reduces up to this rank */
+    KIND_MESSAGES = 64,         /* point to point, between rank i and rank i + n/2 */
+};
+enum bench_extent { EXTENT_NONE, EXTENT_ONE, EXTENT_ALL, EXTENT_ALL_AT_ROOT };   /* blocks of a buffer */
+
+struct bench_kind_facts {
+    const char *name, *title;
+    unsigned traits;
+    enum bench_extent send, recv;
+};
+
+/* bench_kinds.c */
+const struct bench_kind_facts *kind_facts(enum bench_kind kind);
+const char *kind_name(enum bench_kind kind);
+bool kind_is(enum bench_kind kind, unsigned trait);
+
 /* What the command line says. */
 struct bench_options {
     enum bench_kind kind;
@@ -66,9 +91,32 @@ bool options_parse(struct bench_options *options, enum bench_kind kind, int argc
 
 /* One size of one run. */
 struct bench_shape {
-    size_t bytes;               /* what is printed: the vector; of one rank for allgather */
-    size_t count;               /* as the call takes it */
-    size_t send, recv;          /* elements in the two buffers; send is 0 where recv is the input too */
+    size_t bytes;               /* what is printed: the vector, the block of one rank, or the message */
+    size_t count;               /* as the call takes it: elements of a block */
+    size_t send, recv;          /* elements in this rank's two buffers */
+    bool in_place;              /* MPI_IN_PLACE stands on this rank for the buffer that has none */
+};
+
+/* The arguments of a call, as the two libraries take them. All blocks have `count` elements, in rank order. */
+struct bench_arguments {
+    const void *send;
+    void *recv;
+    size_t count;
+    size_t *counts, *displs;    /* [ranks] */
+    MPI_Datatype type;
+    MPI_Op op;
+    int root;
+    MPI_Comm comm;
+};
+struct bench_mpi_arguments {
+    const void *send;
+    void *recv;
+    int count;
+    int *counts, *displs;
+    MPI_Datatype type;
+    MPI_Op op;
+    int root;
+    MPI_Comm comm;
 };
 
 struct bench {
@@ -78,7 +126,7 @@ struct bench {
     MPI_Datatype type;
     MPI_Op op;
     size_t element;
-    bool reduces;               /* the collective takes an operation */
+    bool reduces;               /* KIND_REDUCES */
     bool device;                /* buffers are device memory */
     bool other;                 /* MPI's own collective can do the same */
     bool corrupt;               /* a test asks for a wrong result */
@@ -93,6 +141,8 @@ struct bench {
     unsigned char *bounce;      /* host memory, BOUNCE_BYTES */
     unsigned char *scratch[2];  /* for measuring memory; NULL without --bound */
     size_t scratch_bytes;
+    struct bench_arguments ours;
+    struct bench_mpi_arguments mpi;
     hetmpi_request_t request;   /* FORM_PERSISTENT */
 
     unsigned char *input, *expected; /* tables of PERIOD elements */
@@ -100,7 +150,7 @@ struct bench {
     int *island_of;             /* [ranks], with link */
 };
 
-/* What one size gave; negative: does not apply. Times in microseconds. */
+/* What one size gave; negative: does not apply. Times in microseconds, of a call or of a message. */
 struct bench_result {
     double latency, min, max, other, ratio, bound, share;
     int iterations;
@@ -119,7 +169,7 @@ double seconds_now(void);                                         /* of a clock 
 double median(double *values, int n);                             /* sorts them */
 
 /* bench_buffers.c */
-#define GUARD_BYTES 64
+#define GUARD_BYTES 64           /* behind each buffer, empty ones too */
 #define BOUNCE_BYTES ((size_t)1 << 20)
 struct bench_shape shape_of(const struct bench *bench, size_t bytes);
 size_t buffers_memory(const struct bench *bench, const struct bench_shape *shape);
@@ -136,17 +186,36 @@ void buffer_poison(const struct bench *bench, unsigned char *buffer, size_t offs
 bool buffer_poisoned(const struct bench *bench, const unsigned char *buffer, size_t offset, size_t bytes,
                      unsigned char poison, size_t *wrong);
 
+/* bench_kinds.c: what goes in and what must come out, in elements. */
+/* This rank's input: `count` elements from `first` of the receive or the send buffer. */
+struct bench_input { bool in_recv; size_t first, count; };
+struct bench_input input_of(const struct bench *bench);
+size_t input_elements(const struct bench *bench);                 /* of every rank that has one */
+/* This rank's result is pieces that follow each other from the start of recv: elements of the input of rank `source`,
+ * or of the reduction, from element `from` on. */
+enum { SOURCE_REDUCTION = -1 };
+struct bench_piece { size_t at, count; int source; size_t from; };
+int result_pieces(const struct bench *bench);
+struct bench_piece result_piece(const struct bench *bench, int number);
+size_t result_elements(const struct bench *bench);
+
 /* bench_data.c: the numbers. Both tables hold at most PERIOD elements; the inputs repeat after that. PERIOD is a prime,
  * so no cut of a vector into chunks or shares falls in step with it. */
 #define PERIOD 65521
 void data_input(const struct bench *bench, int rank, uint32_t seed, size_t elements, unsigned char *table);
-void data_expected(const struct bench *bench, uint32_t seed, size_t elements, unsigned char *table);
+void data_expected(const struct bench *bench, int ranks, uint32_t seed, size_t elements, unsigned char *table);
 
-/* bench_calls.c: one call, ours or MPI's. */
+/* bench_calls.c: one call, ours or MPI's. Of messages: a round trip, or a window of them. */
 void calls_open(struct bench *bench);
 void calls_close(struct bench *bench);
 void call_ours(struct bench *bench);
 void call_other(struct bench *bench);
+
+/* bench_messages.c */
+void messages_ours(struct bench *bench);
+void messages_other(struct bench *bench);
+bool messages_fit(enum bench_kind kind, int ranks);              /* can that many ranks do it */
+double messages_of_call(const struct bench *bench);              /* 1 for a collective */
 
 /* bench_check.c: one call on fresh data; true when every rank has the right result and touched nothing else. */
 bool check_call(struct bench *bench);
@@ -156,8 +225,6 @@ void bound_open(struct bench *bench);                             /* measures th
 double bound_time(struct bench *bench);                           /* seconds, for the current shape; negative: none */
 
 /* bench_print.c: rank 0 only. */
-const char *kind_name(enum bench_kind kind);
-const char *kind_title(enum bench_kind kind);
 void print_header(const struct bench *bench);
 void print_line(const struct bench *bench, const struct bench_result *result);
 void print_json(const struct bench *bench, const struct bench_result *result, void *file);

@@ -2,7 +2,7 @@
  * --bound: the time that the machine allows at best, from speeds measured in the same run.
  *
  * Host memory (all ranks on one node). A collective must read and write at least the bytes below, over all n ranks,
- * for a vector of N bytes (of each rank for allgather). As many of these as make pairs cost what a copy costs, the rest
+ * for a vector of N bytes (a block of one rank for allgather, gather, scatter and alltoall). As many of these as make pairs cost what a copy costs, the rest
  * what a pure read or write costs, measured with all ranks at work at once on buffers of that size; n ranks share the
  * work.
  *
@@ -12,6 +12,10 @@
  *   bcast             N        (n-1)N
  *   allgather         nN       n*nN          in place (n-1)nN
  *   reduce_scatter    nN       N
+ *   gather, scatter   nN       nN            in place (n-1)N
+ *   alltoall          n*nN     n*nN          in place n(n-1)N
+ *   scan              nN       nN            in place (n-1)N written
+ *   exscan            (n-1)N   (n-1)N
  *
  * Device buffers, several islands. Whatever the algorithm, island j must move these bytes over its ranks' host links
  * (out of the devices / into them); the links of its ranks work together, so B_j below is the sum of their bandwidths,
@@ -22,6 +26,11 @@
  *   bcast             the root's N / out_j; other islands N / in_j
  *   allgather         m_j N / out_j, (n - m_j) N / in_j
  *   reduce_scatter    (n - m_j) N/n / out_j, m_j N/n / in_j
+ *   gather            other islands m_j N / out_j; the root's (n - m_j) N / in_j
+ *   scatter           the root's (n - m_j) N / out_j; other islands m_j N / in_j
+ *   alltoall          m_j (n - m_j) N / out_j and / in_j
+ *   scan, exscan      p_j N / out_j, q_j N / in_j: in the order of the ranks island j is left p_j times and entered q_j
+ *                     times, each time with another sum
  *
  * Latency is not part of either, so small messages are far from their bound.
  */
@@ -37,8 +46,9 @@
 #define LINK_SECONDS 0.04
 #define LINK_BYTES ((size_t)8 << 20)
 
-/* What one island's links carry each way at most, and how many ranks share that. */
-struct island_link { double in, out; int ranks; };
+/* What one island's links carry each way at most, how many ranks share that, and how often the ranks in their order
+ * leave and enter the island. */
+struct island_link { double in, out; int ranks, left, entered; };
 
 enum traffic { TRAFFIC_COPY, TRAFFIC_READ, TRAFFIC_WRITE };
 
@@ -94,9 +104,19 @@ static double memory_bound(const struct bench *bench)
     switch (bench->options->kind) {
     case BENCH_ALLREDUCE: read = n * N, written = n * N; break;
     case BENCH_REDUCE:
-    case BENCH_REDUCE_SCATTER: read = n * N, written = N; break;
+    case BENCH_REDUCE_SCATTER:
+    case BENCH_REDUCE_SCATTER_BLOCK: read = n * N, written = N; break;
     case BENCH_BCAST: read = N, written = (n - 1) * N; break;
-    case BENCH_ALLGATHER: read = n * N, written = (in_place ? n - 1 : n) * n * N; break;
+    case BENCH_ALLGATHER:
+    case BENCH_ALLGATHERV: read = n * N, written = (in_place ? n - 1 : n) * n * N; break;
+    case BENCH_GATHER:
+    case BENCH_GATHERV:
+    case BENCH_SCATTER:
+    case BENCH_SCATTERV: read = written = (in_place ? n - 1 : n) * N; break;
+    case BENCH_ALLTOALL:
+    case BENCH_ALLTOALLV: read = written = (in_place ? n - 1 : n) * n * N; break;
+    case BENCH_SCAN: read = n * N, written = (in_place ? n - 1 : n) * N; break;
+    case BENCH_EXSCAN: read = written = (n - 1) * N; break;
     default: return -1;
     }
     if (written == 0)
@@ -232,6 +252,10 @@ static double link_bound(const struct bench *bench)
         island->out += bench->link[2 * rank];
         island->in += bench->link[2 * rank + 1];
         island->ranks++;
+        if (rank > 0 && bench->island_of[rank] != bench->island_of[rank - 1]) {
+            island->entered++;
+            link[bench->island_of[rank - 1]].left++;
+        }
     }
     if (bench->options->kind == BENCH_ALLREDUCE)
         bound = allreduce_bound(link, k, N);
@@ -240,8 +264,18 @@ static double link_bound(const struct bench *bench)
         switch (bench->options->kind) {
         case BENCH_REDUCE: out = j == root_island ? 0 : N, in = j == root_island ? N : 0; break;
         case BENCH_BCAST: out = j == root_island ? N : 0, in = j == root_island ? 0 : N; break;
-        case BENCH_ALLGATHER: out = m * N, in = (n - m) * N; break;
-        case BENCH_REDUCE_SCATTER: out = (n - m) * N / n, in = m * N / n; break;
+        case BENCH_ALLGATHER:
+        case BENCH_ALLGATHERV: out = m * N, in = (n - m) * N; break;
+        case BENCH_REDUCE_SCATTER:
+        case BENCH_REDUCE_SCATTER_BLOCK: out = (n - m) * N / n, in = m * N / n; break;
+        case BENCH_GATHER:
+        case BENCH_GATHERV: out = j == root_island ? 0 : m * N, in = j == root_island ? (n - m) * N : 0; break;
+        case BENCH_SCATTER:
+        case BENCH_SCATTERV: out = j == root_island ? (n - m) * N : 0, in = j == root_island ? 0 : m * N; break;
+        case BENCH_ALLTOALL:
+        case BENCH_ALLTOALLV: out = in = m * (n - m) * N; break;
+        case BENCH_SCAN:
+        case BENCH_EXSCAN: out = link[j].left * N, in = link[j].entered * N; break;
         default: break;
         }
         bound = larger(bound, larger(out / link[j].out, in / link[j].in));
@@ -252,7 +286,7 @@ static double link_bound(const struct bench *bench)
 
 double bound_time(struct bench *bench)
 {
-    if (!bench->options->bound || bench->options->kind == BENCH_BARRIER)
+    if (!bench->options->bound || kind_is(bench->options->kind, KIND_EMPTY | KIND_MESSAGES))
         return -1;
     if (!bench->device)
         return memory_bound(bench);

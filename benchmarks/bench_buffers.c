@@ -9,43 +9,6 @@
 
 #define ALIGNMENT 4096
 
-/* Sizes are rounded up to whole elements, of each rank where the call cuts the vector into blocks. */
-struct bench_shape shape_of(const struct bench *bench, size_t bytes)
-{
-    struct bench_shape shape = {0};
-    size_t n = (size_t)bench->ranks, elements = (bytes + bench->element - 1) / bench->element;
-    bool in_place = bench->options->in_place;
-
-    if (elements == 0)
-        elements = 1;
-    switch (bench->options->kind) {
-    case BENCH_ALLREDUCE:
-        shape = (struct bench_shape){.count = elements, .send = in_place ? 0 : elements, .recv = elements};
-        break;
-    case BENCH_REDUCE:
-        shape = (struct bench_shape){.count = elements, .send = elements, .recv = elements};
-        if (in_place && bench->rank == bench->options->root)
-            shape.send = 0;
-        break;
-    case BENCH_BCAST:
-        shape = (struct bench_shape){.count = elements, .recv = elements};
-        break;
-    case BENCH_ALLGATHER:
-        shape = (struct bench_shape){.count = elements, .send = in_place ? 0 : elements, .recv = elements * n};
-        break;
-    case BENCH_REDUCE_SCATTER:
-        shape.count = (elements + n - 1) / n;
-        elements = shape.count * n;
-        shape.send = in_place ? 0 : elements;
-        shape.recv = in_place ? elements : shape.count;
-        break;
-    default:
-        return shape;
-    }
-    shape.bytes = elements * bench->element;
-    return shape;
-}
-
 static bool copies_for_mpi(const struct bench *bench)
 {
     return bench->device && bench->other;
@@ -69,8 +32,6 @@ static unsigned char *allocate(const struct bench *bench, size_t bytes)
 {
     void *memory = NULL;
 
-    if (bytes == 0)
-        return NULL;
     if (bench->device)
         HETMPI(hetmpi_malloc(bytes + GUARD_BYTES, HETMPI_MEM_DEVICE, &memory));
     else if (posix_memalign(&memory, ALIGNMENT, bytes + GUARD_BYTES) != 0)

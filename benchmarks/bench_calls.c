@@ -1,124 +1,149 @@
 /*
- * One call of the collective: hetmpi's in the form that was asked for, or MPI's own blocking one.
+ * One call of the collective: hetmpi's in the form that was asked for, or MPI's own blocking one. All of them come from
+ * one table of names and arguments.
  */
-#include <limits.h>
+#include <stdlib.h>
 
 #include "bench.h"
 
-/* Arguments of the current shape, as both libraries take them. */
-static const void *input_of(const struct bench *bench, const unsigned char *send)
-{
-    return bench->shape.send == 0 ? MPI_IN_PLACE : send;
-}
+/* Kind, name, MPI's name, and the arguments before the communicator, in terms of bench_arguments. */
+#define COLLECTIVES(X)                                                                                                 \
+    X(ALLREDUCE, allreduce, Allreduce, (a->send, a->recv, a->count, a->type, a->op, ))                                 \
+    X(REDUCE, reduce, Reduce, (a->send, a->recv, a->count, a->type, a->op, a->root, ))                                 \
+    X(BCAST, bcast, Bcast, (a->recv, a->count, a->type, a->root, ))                                                    \
+    X(REDUCE_SCATTER, reduce_scatter, Reduce_scatter, (a->send, a->recv, a->counts, a->type, a->op, ))                 \
+    X(REDUCE_SCATTER_BLOCK, reduce_scatter_block, Reduce_scatter_block, (a->send, a->recv, a->count, a->type, a->op, ))\
+    X(ALLGATHER, allgather, Allgather, (a->send, a->count, a->type, a->recv, a->count, a->type, ))                     \
+    X(ALLGATHERV, allgatherv, Allgatherv, (a->send, a->count, a->type, a->recv, a->counts, a->displs, a->type, ))      \
+    X(GATHER, gather, Gather, (a->send, a->count, a->type, a->recv, a->count, a->type, a->root, ))                     \
+    X(GATHERV, gatherv, Gatherv, (a->send, a->count, a->type, a->recv, a->counts, a->displs, a->type, a->root, ))      \
+    X(SCATTER, scatter, Scatter, (a->send, a->count, a->type, a->recv, a->count, a->type, a->root, ))                  \
+    X(SCATTERV, scatterv, Scatterv, (a->send, a->counts, a->displs, a->type, a->recv, a->count, a->type, a->root, ))   \
+    X(ALLTOALL, alltoall, Alltoall, (a->send, a->count, a->type, a->recv, a->count, a->type, ))                        \
+    X(ALLTOALLV, alltoallv, Alltoallv, (a->send, a->counts, a->displs, a->type, a->recv, a->counts, a->displs, a->type, ))\
+    X(SCAN, scan, Scan, (a->send, a->recv, a->count, a->type, a->op, ))                                                \
+    X(EXSCAN, exscan, Exscan, (a->send, a->recv, a->count, a->type, a->op, ))                                          \
+    X(BARRIER, barrier, Barrier, ())
 
-static void start_ours(struct bench *bench)
-{
-    const void *send = input_of(bench, bench->send);
-    size_t count = bench->shape.count;
-    MPI_Datatype type = bench->type;
-    MPI_Comm comm = bench->comm;
-    hetmpi_request_t *request = &bench->request;
+#define BEFORE_COMM(...) __VA_ARGS__
+#define BLOCKING(kind, ours, theirs, arguments)                                                                        \
+    case BENCH_##kind: return hetmpi_##ours(BEFORE_COMM arguments a->comm);
+#define NONBLOCKING(kind, ours, theirs, arguments)                                                                     \
+    case BENCH_##kind: return hetmpi_i##ours(BEFORE_COMM arguments a->comm, request);
+#define PERSISTENT(kind, ours, theirs, arguments)                                                                      \
+    case BENCH_##kind: return hetmpi_##ours##_init(BEFORE_COMM arguments a->comm, MPI_INFO_NULL, request);
+#define OTHER(kind, ours, theirs, arguments)                                                                           \
+    case BENCH_##kind: return MPI_##theirs(BEFORE_COMM arguments a->comm);
 
-    switch (bench->options->kind) {
-    case BENCH_ALLREDUCE:
-        HETMPI(hetmpi_iallreduce(send, bench->recv, count, type, bench->op, comm, request));
-        break;
-    case BENCH_REDUCE:
-        HETMPI(hetmpi_ireduce(send, bench->recv, count, type, bench->op, bench->options->root, comm, request));
-        break;
-    case BENCH_BCAST:
-        HETMPI(hetmpi_ibcast(bench->recv, count, type, bench->options->root, comm, request));
-        break;
-    case BENCH_ALLGATHER:
-        HETMPI(hetmpi_iallgather(send, count, type, bench->recv, count, type, comm, request));
-        break;
-    case BENCH_REDUCE_SCATTER:
-        HETMPI(hetmpi_ireduce_scatter_block(send, bench->recv, count, type, bench->op, comm, request));
-        break;
-    default:
-        HETMPI(hetmpi_ibarrier(comm, request));
-        break;
+static int blocking(enum bench_kind kind, const struct bench_arguments *a)
+{
+    switch (kind) {
+    COLLECTIVES(BLOCKING)
+    default: abort();
     }
 }
 
-static void block_ours(struct bench *bench)
+static int nonblocking(enum bench_kind kind, const struct bench_arguments *a, hetmpi_request_t *request)
 {
-    const void *send = input_of(bench, bench->send);
-    size_t count = bench->shape.count;
-    MPI_Datatype type = bench->type;
-    MPI_Comm comm = bench->comm;
+    switch (kind) {
+    COLLECTIVES(NONBLOCKING)
+    default: abort();
+    }
+}
 
-    switch (bench->options->kind) {
-    case BENCH_ALLREDUCE:
-        HETMPI(hetmpi_allreduce(send, bench->recv, count, type, bench->op, comm));
-        break;
-    case BENCH_REDUCE:
-        HETMPI(hetmpi_reduce(send, bench->recv, count, type, bench->op, bench->options->root, comm));
-        break;
-    case BENCH_BCAST:
-        HETMPI(hetmpi_bcast(bench->recv, count, type, bench->options->root, comm));
-        break;
-    case BENCH_ALLGATHER:
-        HETMPI(hetmpi_allgather(send, count, type, bench->recv, count, type, comm));
-        break;
-    case BENCH_REDUCE_SCATTER:
-        HETMPI(hetmpi_reduce_scatter_block(send, bench->recv, count, type, bench->op, comm));
-        break;
-    default:
-        HETMPI(hetmpi_barrier(comm));
-        break;
+static int persistent(enum bench_kind kind, const struct bench_arguments *a, hetmpi_request_t *request)
+{
+    switch (kind) {
+    COLLECTIVES(PERSISTENT)
+    default: abort();
+    }
+}
+
+static int other(enum bench_kind kind, const struct bench_mpi_arguments *a)
+{
+    switch (kind) {
+    COLLECTIVES(OTHER)
+    default: abort();
+    }
+}
+
+/* The buffers as the current shape wants them. */
+static void place(const struct bench *bench, unsigned char *send_buffer, unsigned char *recv_buffer, const void **send,
+                  void **recv)
+{
+    bool scatters = kind_facts(bench->options->kind)->send == EXTENT_ALL_AT_ROOT;
+
+    *send = bench->shape.in_place && !scatters ? MPI_IN_PLACE : send_buffer;
+    *recv = bench->shape.in_place && scatters ? MPI_IN_PLACE : recv_buffer;
+}
+
+static void *table(const struct bench *bench, size_t each)
+{
+    void *memory = calloc((size_t)bench->ranks, each);
+
+    if (!memory)
+        die("out of memory: counts of %d ranks", bench->ranks);
+    return memory;
+}
+
+/* MPI's counts are ints; where they do not fit, MPI is not called (see run_size). */
+static void set_arguments(struct bench *bench)
+{
+    struct bench_arguments *ours = &bench->ours;
+    struct bench_mpi_arguments *mpi = &bench->mpi;
+    unsigned char *send = bench->device ? bench->host_send : bench->send;
+    unsigned char *recv = bench->device ? bench->host_recv : bench->recv;
+
+    *ours = (struct bench_arguments){.count = bench->shape.count, .type = bench->type, .op = bench->op,
+                                     .root = bench->options->root, .comm = bench->comm};
+    *mpi = (struct bench_mpi_arguments){.count = (int)bench->shape.count, .type = bench->type, .op = bench->op,
+                                        .root = bench->options->root, .comm = bench->comm};
+    place(bench, bench->send, bench->recv, &ours->send, &ours->recv);
+    place(bench, send, recv, &mpi->send, &mpi->recv);
+    ours->counts = table(bench, sizeof(size_t));
+    ours->displs = table(bench, sizeof(size_t));
+    mpi->counts = table(bench, sizeof(int));
+    mpi->displs = table(bench, sizeof(int));
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        ours->counts[rank] = ours->count;
+        ours->displs[rank] = ours->count * (size_t)rank;
+        mpi->counts[rank] = mpi->count;
+        mpi->displs[rank] = (int)ours->displs[rank];
     }
 }
 
 void calls_open(struct bench *bench)
 {
-    const void *send = input_of(bench, bench->send);
-    size_t count = bench->shape.count;
-    MPI_Datatype type = bench->type;
-    MPI_Comm comm = bench->comm;
-    hetmpi_request_t *request = &bench->request;
-    int root = bench->options->root;
-
-    *request = HETMPI_REQUEST_NULL;
-    if (bench->options->form != FORM_PERSISTENT)
-        return;
-    switch (bench->options->kind) {
-    case BENCH_ALLREDUCE:
-        HETMPI(hetmpi_allreduce_init(send, bench->recv, count, type, bench->op, comm, MPI_INFO_NULL, request));
-        break;
-    case BENCH_REDUCE:
-        HETMPI(hetmpi_reduce_init(send, bench->recv, count, type, bench->op, root, comm, MPI_INFO_NULL, request));
-        break;
-    case BENCH_BCAST:
-        HETMPI(hetmpi_bcast_init(bench->recv, count, type, root, comm, MPI_INFO_NULL, request));
-        break;
-    case BENCH_ALLGATHER:
-        HETMPI(hetmpi_allgather_init(send, count, type, bench->recv, count, type, comm, MPI_INFO_NULL, request));
-        break;
-    case BENCH_REDUCE_SCATTER:
-        HETMPI(hetmpi_reduce_scatter_block_init(send, bench->recv, count, type, bench->op, comm, MPI_INFO_NULL,
-                                                request));
-        break;
-    default:
-        HETMPI(hetmpi_barrier_init(comm, MPI_INFO_NULL, request));
-        break;
-    }
+    set_arguments(bench);
+    bench->request = HETMPI_REQUEST_NULL;
+    if (bench->options->form == FORM_PERSISTENT)
+        HETMPI(persistent(bench->options->kind, &bench->ours, &bench->request));
 }
 
 void calls_close(struct bench *bench)
 {
     if (bench->options->form == FORM_PERSISTENT)
         HETMPI(hetmpi_request_free(&bench->request));
+    free(bench->ours.counts);
+    free(bench->ours.displs);
+    free(bench->mpi.counts);
+    free(bench->mpi.displs);
 }
 
 void call_ours(struct bench *bench)
 {
+    enum bench_kind kind = bench->options->kind;
+
+    if (kind_is(kind, KIND_MESSAGES)) {
+        messages_ours(bench);
+        return;
+    }
     switch (bench->options->form) {
     case FORM_BLOCKING:
-        block_ours(bench);
+        HETMPI(blocking(kind, &bench->ours));
         return;
     case FORM_NONBLOCKING:
-        start_ours(bench);
+        HETMPI(nonblocking(kind, &bench->ours, &bench->request));
         break;
     case FORM_PERSISTENT:
         HETMPI(hetmpi_start(&bench->request));
@@ -127,70 +152,27 @@ void call_ours(struct bench *bench)
     HETMPI(hetmpi_wait(&bench->request, MPI_STATUS_IGNORE));
 }
 
-static void block_other(const struct bench *bench, const unsigned char *send_buffer, unsigned char *recv)
-{
-    const void *send = input_of(bench, send_buffer);
-    int count = (int)bench->shape.count, root = bench->options->root;
-    MPI_Datatype type = bench->type;
-    MPI_Comm comm = bench->comm;
-
-    switch (bench->options->kind) {
-    case BENCH_ALLREDUCE:
-        MPI(MPI_Allreduce(send, recv, count, type, bench->op, comm));
-        break;
-    case BENCH_REDUCE:
-        MPI(MPI_Reduce(send, recv, count, type, bench->op, root, comm));
-        break;
-    case BENCH_BCAST:
-        MPI(MPI_Bcast(recv, count, type, root, comm));
-        break;
-    case BENCH_ALLGATHER:
-        MPI(MPI_Allgather(send, count, type, recv, count, type, comm));
-        break;
-    case BENCH_REDUCE_SCATTER:
-        MPI(MPI_Reduce_scatter_block(send, recv, count, type, bench->op, comm));
-        break;
-    default:
-        MPI(MPI_Barrier(comm));
-        break;
-    }
-}
-
 /* MPI on device buffers: input copied to the host, the call, output copied back, and no byte more than needed. */
 void call_other(struct bench *bench)
 {
-    const struct bench_shape *shape = &bench->shape;
-    size_t block = shape->count * bench->element, all = shape->recv * bench->element;
-    size_t mine = block * (size_t)bench->rank;
-    bool at_root = bench->rank == bench->options->root;
+    enum bench_kind kind = bench->options->kind;
+    struct bench_input input;
+    size_t e = bench->element, result;
 
-    if (!bench->device) {
-        block_other(bench, bench->send, bench->recv);
+    if (kind_is(kind, KIND_MESSAGES)) {
+        messages_other(bench);
         return;
     }
-    if (shape->send > 0)
-        HETMPI(hetmpi_memcpy(bench->host_send, bench->send, shape->send * bench->element));
-    else if (bench->options->kind == BENCH_ALLGATHER)
-        HETMPI(hetmpi_memcpy(bench->host_recv + mine, bench->recv + mine, block));
-    else if (bench->options->kind != BENCH_BCAST || at_root)
-        HETMPI(hetmpi_memcpy(bench->host_recv, bench->recv, all));
-
-    block_other(bench, bench->host_send, bench->host_recv);
-
-    switch (bench->options->kind) {
-    case BENCH_REDUCE:
-        if (at_root)
-            HETMPI(hetmpi_memcpy(bench->recv, bench->host_recv, all));
-        break;
-    case BENCH_BCAST:
-        if (!at_root)
-            HETMPI(hetmpi_memcpy(bench->recv, bench->host_recv, all));
-        break;
-    case BENCH_REDUCE_SCATTER:
-        HETMPI(hetmpi_memcpy(bench->recv, bench->host_recv, block));
-        break;
-    default:
-        HETMPI(hetmpi_memcpy(bench->recv, bench->host_recv, all));
-        break;
+    if (!bench->device) {
+        MPI(other(kind, &bench->mpi));
+        return;
     }
+    input = input_of(bench);
+    result = kind == BENCH_BCAST && input.count ? 0 : result_elements(bench);
+    if (input.count)
+        HETMPI(hetmpi_memcpy((input.in_recv ? bench->host_recv : bench->host_send) + input.first * e,
+                             (input.in_recv ? bench->recv : bench->send) + input.first * e, input.count * e));
+    MPI(other(kind, &bench->mpi));
+    if (result)
+        HETMPI(hetmpi_memcpy(bench->recv, bench->host_recv, result * e));
 }

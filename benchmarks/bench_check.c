@@ -8,26 +8,10 @@
 
 #include "bench.h"
 
-/* This rank's result: the first `count` elements of recv, which stand in the table of results at `from`. */
-struct region { size_t count, from; };
-
-static struct region result_of(const struct bench *bench)
-{
-    const struct bench_shape *shape = &bench->shape;
-
-    switch (bench->options->kind) {
-    case BENCH_REDUCE:
-        return (struct region){bench->rank == bench->options->root ? shape->count : 0, 0};
-    case BENCH_REDUCE_SCATTER:
-        return (struct region){shape->count, shape->count * (size_t)bench->rank};
-    default:
-        return (struct region){shape->recv, 0};
-    }
-}
-
+/* Elements of the tables that inputs and reductions repeat. */
 static size_t table_elements(const struct bench *bench)
 {
-    size_t elements = bench->shape.bytes / bench->element;
+    size_t elements = input_elements(bench);
 
     return elements < PERIOD ? elements : PERIOD;
 }
@@ -42,86 +26,77 @@ static void report(const struct bench *bench, const char *buffer, size_t wrong, 
 static void prepare(struct bench *bench, uint32_t seed, unsigned char poison)
 {
     const struct bench_shape *shape = &bench->shape;
+    struct bench_input input = input_of(bench);
     size_t e = bench->element, n = table_elements(bench);
-    enum bench_kind kind = bench->options->kind;
 
     data_input(bench, bench->rank, seed, n, bench->input);
-    if (shape->send > 0) {
-        buffer_fill(bench, bench->send, 0, shape->send * e, bench->input, n * e, 0);
-        buffer_poison(bench, bench->send, shape->send * e, GUARD_BYTES, poison);
-    }
+    buffer_poison(bench, bench->send, 0, shape->send * e + GUARD_BYTES, poison);
     buffer_poison(bench, bench->recv, 0, shape->recv * e + GUARD_BYTES, poison);
-    if (kind == BENCH_BCAST && bench->rank == bench->options->root)
-        buffer_fill(bench, bench->recv, 0, shape->recv * e, bench->input, n * e, 0);
-    else if (kind == BENCH_ALLGATHER && shape->send == 0)
-        buffer_fill(bench, bench->recv, shape->count * (size_t)bench->rank * e, shape->count * e, bench->input, n * e,
-                    0);
-    else if (kind != BENCH_BCAST && shape->send == 0)
-        buffer_fill(bench, bench->recv, 0, shape->recv * e, bench->input, n * e, 0);
+    if (input.count > 0)
+        buffer_fill(bench, input.in_recv ? bench->recv : bench->send, input.first * e, input.count * e, bench->input,
+                    n * e, 0);
 }
 
 /* For the test of this very validation: one wrong bit on one rank. */
 static void corrupt(const struct bench *bench)
 {
-    int victim = bench->options->kind == BENCH_REDUCE ? bench->options->root : bench->ranks - 1;
-    struct region result = result_of(bench);
-    unsigned char byte;
+    bool at_root = bench->options->kind == BENCH_REDUCE ||
+                   kind_facts(bench->options->kind)->recv == EXTENT_ALL_AT_ROOT;
+    unsigned char byte, *at = bench->recv + result_elements(bench) * bench->element - 1;
 
-    if (bench->rank != victim)
+    if (bench->rank != (at_root ? bench->options->root : bench->ranks - 1) || at < bench->recv)
         return;
-    unsigned char *at = bench->recv + result.count * bench->element - 1;
     HETMPI(hetmpi_memcpy(&byte, at, 1));
     byte ^= 1;
     HETMPI(hetmpi_memcpy(at, &byte, 1));
 }
 
+/* How many ranks, from rank 0 on, the result of a reduction is over. */
+static int reduced_ranks(const struct bench *bench)
+{
+    switch (bench->options->kind) {
+    case BENCH_SCAN: return bench->rank + 1;
+    case BENCH_EXSCAN: return bench->rank;
+    default: return bench->ranks;
+    }
+}
+
 static bool check_result(struct bench *bench, uint32_t seed, size_t *wrong)
 {
-    const struct bench_shape *shape = &bench->shape;
-    struct region result = result_of(bench);
-    size_t e = bench->element, n = table_elements(bench), block = shape->count * e;
+    size_t e = bench->element, n = table_elements(bench);
 
-    switch (bench->options->kind) {
-    case BENCH_BCAST:
-        data_input(bench, bench->options->root, seed, n, bench->expected);
-        break;
-    case BENCH_ALLGATHER:
-        for (int rank = 0; rank < bench->ranks; rank++) {
-            data_input(bench, rank, seed, n, bench->expected);
-            if (!buffer_check(bench, bench->recv, block * (size_t)rank, block, bench->expected, n * e, 0, wrong))
-                return false;
-        }
-        return true;
-    default:
-        if (result.count == 0)
-            return true;
-        data_expected(bench, seed, n, bench->expected);
-        break;
+    for (int i = 0; i < result_pieces(bench); i++) {
+        struct bench_piece piece = result_piece(bench, i);
+        if (piece.source == SOURCE_REDUCTION)
+            data_expected(bench, reduced_ranks(bench), seed, n, bench->expected);
+        else
+            data_input(bench, piece.source, seed, n, bench->expected);
+        if (!buffer_check(bench, bench->recv, piece.at * e, piece.count * e, bench->expected, n * e, piece.from * e,
+                          wrong))
+            return false;
     }
-    return buffer_check(bench, bench->recv, 0, result.count * e, bench->expected, n * e, result.from * e, wrong);
+    return true;
 }
 
 static bool check_untouched(const struct bench *bench, unsigned char poison)
 {
     const struct bench_shape *shape = &bench->shape;
-    struct region result = result_of(bench);
+    struct bench_input input = input_of(bench);
     size_t e = bench->element, n = table_elements(bench), wrong = 0;
-    size_t behind = result.count * e, end = shape->recv * e;
-    bool in_place_blocks = bench->options->kind == BENCH_REDUCE_SCATTER && shape->send == 0;
+    size_t behind = result_elements(bench) * e, end = shape->recv * e;
 
-    if (shape->send > 0 &&
-        (!buffer_check(bench, bench->send, 0, shape->send * e, bench->input, n * e, 0, &wrong) ||
-         !buffer_poisoned(bench, bench->send, shape->send * e, GUARD_BYTES, poison, &wrong))) {
+    if ((shape->send > 0 && !buffer_check(bench, bench->send, 0, shape->send * e, bench->input, n * e, 0, &wrong)) ||
+        !buffer_poisoned(bench, bench->send, shape->send * e, GUARD_BYTES, poison, &wrong)) {
         report(bench, "send", wrong, "the call wrote to it");
         return false;
     }
-    if (in_place_blocks &&
-        !buffer_check(bench, bench->recv, behind, end - behind, bench->input, n * e, behind, &wrong)) {
-        report(bench, "receive", wrong, "the call wrote to input behind its result");
-        return false;
-    }
-    if (in_place_blocks)
+    if (input.in_recv && behind < end) {
+        if (!buffer_check(bench, bench->recv, behind, end - behind, bench->input, n * e, behind, &wrong)) {
+            report(bench, "receive", wrong, "the call wrote to input behind its result");
+            return false;
+        }
         behind = end;
+    }
     if (!buffer_poisoned(bench, bench->recv, behind, end + GUARD_BYTES - behind, poison, &wrong)) {
         report(bench, "receive", wrong, "the call wrote where it has no result");
         return false;

@@ -232,7 +232,7 @@ void data_input(const struct bench *bench, int rank, uint32_t seed, size_t eleme
     }
 }
 
-void data_expected(const struct bench *bench, uint32_t seed, size_t elements, unsigned char *table)
+void data_expected(const struct bench *bench, int ranks, uint32_t seed, size_t elements, unsigned char *table)
 {
     const struct bench_type *type = bench->options->type;
     enum bench_op op = bench->options->op;
@@ -241,16 +241,16 @@ void data_expected(const struct bench *bench, uint32_t seed, size_t elements, un
     if (elements > PERIOD)
         elements = PERIOD;
     if (is_complex_product(bench)) {
-        complex_product(bench, 0, bench->ranks, seed, elements, table);
+        complex_product(bench, 0, ranks, seed, elements, table);
         return;
     }
     n = elements * bench->element / step;
     for (size_t i = 0; i < n; i++) {
         int64_t result = value_at(bench, 0, (uint32_t)i, seed);
-        for (int rank = 1; rank < bench->ranks; rank++)
+        for (int rank = 1; rank < ranks; rank++)
             result = combine(type, op, result, value_at(bench, (uint32_t)rank, (uint32_t)i, seed));
         if (op == OP_AVG)
-            store_average(type, result, bench->ranks, table + i * step);
+            store_average(type, result, ranks, table + i * step);
         else
             store(type, result, table + i * step);
     }

@@ -16,7 +16,8 @@ enum { KEY_TYPE = 256, KEY_OP, KEY_IN_PLACE, KEY_COMPARE, KEY_BOUND, KEY_JSON, K
 static const struct argp_option entries[] = {
     {NULL, 0, NULL, 0, "As in the OSU micro-benchmarks:", 1},
     {"message-size", 'm', "[MIN:]MAX", 0, "Bytes of the smallest and the largest message (K, M, G are understood; "
-     "default 8:64M). Sizes double, and are rounded up to whole elements (of every rank, for reduce_scatter)", 1},
+     "default 8:64M; 8:4M for point to point). Sizes double, and are rounded up to whole elements (of every rank, for "
+     "reduce_scatter)", 1},
     {"iterations", 'i', "N", 0, "Timed calls of each size (default 1000; 100 above 8 KiB)", 1},
     {"warmup", 'x', "N", 0, "Calls before them (default 200; 10 above 8 KiB)", 1},
     {"full", 'f', NULL, 0, "Also print the fastest and slowest rank, and the number of timed calls", 1},
@@ -32,8 +33,8 @@ static const struct argp_option entries[] = {
      "float8_e4m3fnuz, float8_e5m2fnuz, int8 ... int64, uint8 ... uint64, complex64, complex128, bool, byte, char, "
      "wchar", 2},
     {"op", KEY_OP, "OP", 0, "sum (default), prod, min, max, avg, band, bor, bxor, land, lor, lxor", 2},
-    {"in-place", KEY_IN_PLACE, NULL, 0, "MPI_IN_PLACE (allreduce, reduce, allgather, reduce_scatter)", 2},
-    {"root", KEY_ROOT, "RANK", 0, "Root of bcast and reduce (default 0)", 2},
+    {"in-place", KEY_IN_PLACE, NULL, 0, "MPI_IN_PLACE, where the collective takes it", 2},
+    {"root", KEY_ROOT, "RANK", 0, "Root of reduce, bcast, gather and scatter (default 0)", 2},
     {"form", KEY_FORM, "FORM", 0, "blocking (default), nonblocking (call, then wait), persistent (start, then wait)",
      2},
     {NULL, 0, NULL, 0, "The figures:", 3},
@@ -183,29 +184,39 @@ static void take_seconds(struct argp_state *state, struct bench_options *options
         options->seconds = value;
 }
 
-static bool takes_op(enum bench_kind kind)
+/* A prefix of a product of complex numbers can have parts that are zero, and their signs depend on the order. */
+static bool op_known(const struct bench_options *options)
 {
-    return kind == BENCH_ALLREDUCE || kind == BENCH_REDUCE || kind == BENCH_REDUCE_SCATTER;
+    if (!op_defined(options->type, options->op))
+        return false;
+    return !kind_is(options->kind, KIND_PREFIX) ||
+           (options->op != OP_AVG && !(options->op == OP_PROD && options->type->class == TYPE_COMPLEX));
 }
 
 /* What only the whole command line shows. */
 static void finish(struct argp_state *state, struct bench_options *options)
 {
     const char *name = kind_name(options->kind);
+    bool reduces = kind_is(options->kind, KIND_REDUCES);
 
+    if (!options->max_bytes)
+        options->max_bytes = (size_t)(kind_is(options->kind, KIND_MESSAGES) ? 4 : 64) << 20;
     if (options->min_bytes > options->max_bytes)
         reject(state, "-m: the smallest message (%zu) is larger than the largest (%zu)", options->min_bytes,
                    options->max_bytes);
-    else if (options->kind == BENCH_BARRIER && (options->type_given || options->where != WHERE_HOST))
+    else if (kind_is(options->kind, KIND_EMPTY) && (options->type_given || options->where != WHERE_HOST))
         reject(state, "a barrier has no data: --type and -d mean nothing");
-    else if (options->op_given && !takes_op(options->kind))
+    else if (options->op_given && !reduces)
         reject(state, "%s has no operation: --op means nothing", name);
-    else if (options->in_place && (options->kind == BENCH_BCAST || options->kind == BENCH_BARRIER))
-        reject(state, "%s has one buffer at most: --in-place means nothing", name);
-    else if (options->root && options->kind != BENCH_BCAST && options->kind != BENCH_REDUCE)
+    else if (options->in_place && !kind_is(options->kind, KIND_PLACES))
+        reject(state, "%s is never in place: --in-place means nothing", name);
+    else if (options->root && !kind_is(options->kind, KIND_ROOTED))
         reject(state, "%s has no root: --root means nothing", name);
-    else if (takes_op(options->kind) && !op_defined(options->type, options->op))
-        reject(state, "--op %s is not defined for --type %s", op_name(options->op), options->type->name);
+    else if (options->form != FORM_BLOCKING && kind_is(options->kind, KIND_MESSAGES))
+        reject(state, "%s has one form: --form means nothing", name);
+    else if (reduces && !op_known(options))
+        reject(state, "--op %s is not defined for --type %s%s", op_name(options->op), options->type->name,
+               op_defined(options->type, options->op) ? " here" : "");
     if (options->seconds < 0)
         options->seconds = options->iterations >= 0 ? 1e9 : 2;
 }
@@ -260,10 +271,10 @@ static error_t take_option(int key, char *text, struct argp_state *state)
 
 bool options_parse(struct bench_options *options, enum bench_kind kind, int argc, char **argv, bool speaks)
 {
-    static const struct argp parser = {entries, take_option, NULL, "Latency of one hetmpi collective, as the OSU "
-                                       "micro-benchmarks measure it. Start it with mpiexec.", NULL, NULL, NULL};
+    static const struct argp parser = {entries, take_option, NULL, "Latency of one hetmpi collective, or speed of "
+                                       "its messages, as the OSU micro-benchmarks measure it. Start it with mpiexec.", NULL, NULL, NULL};
     *options = (struct bench_options){
-        .kind = kind, .min_bytes = 8, .max_bytes = (size_t)64 << 20, .memory = (size_t)512 << 20, .iterations = -1,
+        .kind = kind, .min_bytes = 8, .memory = (size_t)512 << 20, .iterations = -1,
         .warmup = -1, .seconds = -1, .validate = true, .device = "host", .type = type_find("float32"), .op = OP_SUM,
     };
 

@@ -11,25 +11,6 @@
 #define SIZE_WIDTH 10
 #define WIDTH 20
 
-static const struct { const char *name, *title; } kinds[BENCH_KINDS] = {
-    [BENCH_ALLREDUCE] = {"allreduce", "Allreduce"},
-    [BENCH_REDUCE] = {"reduce", "Reduce"},
-    [BENCH_BCAST] = {"bcast", "Broadcast"},
-    [BENCH_ALLGATHER] = {"allgather", "Allgather"},
-    [BENCH_REDUCE_SCATTER] = {"reduce_scatter", "Reduce_scatter"},
-    [BENCH_BARRIER] = {"barrier", "Barrier"},
-};
-
-const char *kind_name(enum bench_kind kind)
-{
-    return kinds[kind].name;
-}
-
-const char *kind_title(enum bench_kind kind)
-{
-    return kinds[kind].title;
-}
-
 static void print_facts(const struct bench *bench)
 {
     const struct bench_options *options = bench->options;
@@ -38,8 +19,8 @@ static void print_facts(const struct bench *bench)
     printf("# %s\n", hetmpi_build_info());
     printf("# ranks %d, nodes %d, islands %d; this rank: %s, provider %s, wire %s\n", bench->ranks, bench->info.nodes,
            bench->info.islands, bench->info.vendor, bench->info.provider, bench->info.wire);
-    printf("# %s", forms[options->form]);
-    if (options->kind != BENCH_BARRIER)
+    printf("# %s", kind_is(options->kind, KIND_MESSAGES) ? "messages" : forms[options->form]);
+    if (!kind_is(options->kind, KIND_EMPTY))
         printf(", %s, buffers: %s", options->type->name, options->device);
     if (bench->reduces)
         printf(", %s", op_name(options->op));
@@ -49,31 +30,42 @@ static void print_facts(const struct bench *bench)
                bench->device ? "on host copies, copies counted" : "on the same buffers");
     else if (options->compare)
         printf("# MPI has no such type or operation: nothing to compare with\n");
-    if (options->bound && options->kind != BENCH_BARRIER && bench->device && bench->info.islands < 2)
+    if (!options->bound || kind_is(options->kind, KIND_EMPTY | KIND_MESSAGES))
+        return;
+    if (bench->device && bench->info.islands < 2)
         printf("# Bound: none, no data crosses between islands\n");
-    else if (options->bound && bench->device)
+    else if (bench->device)
         printf("# Bound: bytes that must cross between islands, over the device links' measured bandwidth\n");
-    else if (options->bound && bench->node_ranks < bench->ranks)
+    else if (bench->node_ranks < bench->ranks)
         printf("# Bound: none, the ranks are on several nodes, whose network is not measured\n");
-    else if (options->bound && options->kind != BENCH_BARRIER)
+    else
         printf("# Bound: memory traffic that cannot be avoided, at the measured speed of this node's memory\n");
+}
+
+static bool rates(enum bench_kind kind)
+{
+    return kind_is(kind, KIND_MESSAGES) && kind != BENCH_LATENCY;
 }
 
 void print_header(const struct bench *bench)
 {
     const struct bench_options *options = bench->options;
-    bool sized = options->kind != BENCH_BARRIER;
+    bool rate = rates(options->kind);
 
-    printf("# hetmpi %s Latency Test v%s\n", kind_title(options->kind), hetmpi_version());
+    printf("# hetmpi %s%s Test v%s\n", kind_facts(options->kind)->title,
+           kind_is(options->kind, KIND_MESSAGES) ? "" : " Latency", hetmpi_version());
     print_facts(bench);
-    if (sized)
-        printf("%-*s%*s", SIZE_WIDTH, "# Size", WIDTH, "Avg Latency(us)");
-    else
+    if (kind_is(options->kind, KIND_EMPTY))
         printf("# Avg Latency(us)");
+    else
+        printf("%-*s%*s", SIZE_WIDTH, "# Size", WIDTH, rate ? "Bandwidth (MB/s)" :
+               kind_is(options->kind, KIND_MESSAGES) ? "Latency (us)" : "Avg Latency(us)");
+    if (options->kind == BENCH_MBW_MR)
+        printf("%*s", WIDTH, "Messages/s");
     if (options->full)
         printf("%*s%*s%*s", WIDTH, "Min Latency(us)", WIDTH, "Max Latency(us)", WIDTH, "Iterations");
     if (options->compare)
-        printf("%*s%*s", WIDTH, "MPI Latency(us)", WIDTH, "Ratio");
+        printf("%*s%*s", WIDTH, rate ? "MPI (MB/s)" : "MPI Latency(us)", WIDTH, "Ratio");
     if (options->bound)
         printf("%*s%*s", WIDTH, "Bound(us)", WIDTH, "Share");
     putchar('\n');
@@ -92,14 +84,18 @@ void print_line(const struct bench *bench, const struct bench_result *result)
 {
     const struct bench_options *options = bench->options;
 
-    if (options->kind == BENCH_BARRIER)
+    double bytes = rates(options->kind) ? (double)bench->shape.bytes : 0;
+
+    if (kind_is(options->kind, KIND_EMPTY))
         printf("%*.2f", (int)sizeof("# Avg Latency(us)") - 1, result->latency);
     else
-        printf("%-*zu%*.2f", SIZE_WIDTH, bench->shape.bytes, WIDTH, result->latency);
+        printf("%-*zu%*.2f", SIZE_WIDTH, bench->shape.bytes, WIDTH, bytes > 0 ? bytes / result->latency : result->latency);
+    if (options->kind == BENCH_MBW_MR)
+        printf("%*.2f", WIDTH, 1e6 / result->latency);
     if (options->full)
         printf("%*.2f%*.2f%*d", WIDTH, result->min, WIDTH, result->max, WIDTH, result->iterations);
     if (options->compare) {
-        print_number(result->other, 2);
+        print_number(bytes > 0 && result->other > 0 ? bytes / result->other : result->other, 2);
         print_number(result->ratio, 2);
     }
     if (options->bound) {
@@ -134,7 +130,7 @@ static void add_bool(struct json_object *object, const char *key, int value)
 void print_json(const struct bench *bench, const struct bench_result *result, void *file)
 {
     const struct bench_options *options = bench->options;
-    bool sized = options->kind != BENCH_BARRIER;
+    bool sized = !kind_is(options->kind, KIND_EMPTY);
     struct json_object *object = json_object_new_object();
 
     if (!object)
@@ -144,7 +140,7 @@ void print_json(const struct bench *bench, const struct bench_result *result, vo
     add_text(object, "op", bench->reduces ? op_name(options->op) : NULL);
     json_object_object_add(object, "ranks", json_object_new_int(bench->ranks));
     json_object_object_add(object, "bytes", sized ? json_object_new_int64((int64_t)bench->shape.bytes) : NULL);
-    add_bool(object, "in_place", options->kind == BENCH_BCAST || !sized ? -1 : options->in_place);
+    add_bool(object, "in_place", kind_is(options->kind, KIND_PLACES) ? options->in_place : -1);
     add_text(object, "where", sized ? bench->device ? "device" : "host" : NULL);
     add_number(object, "latency_us", result->latency);
     add_number(object, "bandwidth_GBs", sized ? (double)bench->shape.bytes / result->latency / 1e3 : -1);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a benchmark, reads what it prints as parsers of OSU output do, and checks that its JSON lines say the same.
 
-check_bench.py --collective C --ranks N --json FILE [--expect ok|fail|refused|usage] -- command...
+check_bench.py --collective C --ranks N --json FILE [--expect ok|fail|refused|usage|ranks] -- command...
 """
 import argparse
 import json
@@ -16,7 +16,8 @@ KEYS = {
     "other": (str, None), "other_latency_us": (float, None), "ratio": (float, None), "bound_us": (float, None),
     "share": (float, None), "valid": (bool, None),
 }
-REDUCTIONS = ("allreduce", "reduce", "reduce_scatter")
+REDUCTIONS = ("allreduce", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "exscan")
+MESSAGES = ("latency", "bw", "bibw", "mbw_mr")
 NO_MPI_TYPES = ("float16", "bfloat16")
 
 
@@ -69,7 +70,7 @@ def check_row(row, args, command, output):
         "collective": name, "ranks": args.ranks,
         "type": None if barrier else option(command, "--type") or "float32",
         "op": (option(command, "--op") or "sum") if name in REDUCTIONS else None,
-        "in_place": None if name in ("bcast", "barrier") else "--in-place" in command,
+        "in_place": None if name in ("bcast", "barrier") + MESSAGES else "--in-place" in command,
         "where": None if barrier else "host" if (option(command, "-d") or "host") == "host" else "device",
         "valid": args.expect != "fail",
     }
@@ -88,18 +89,21 @@ def check_row(row, args, command, output):
         fail(f"JSON other is {row['other']!r}", output)
     if compared and not near(row["ratio"], row["other_latency_us"] / row["latency_us"]):
         fail("JSON ratio is not the other's time / ours", output)
-    if (row["bound_us"] is not None) != ("--bound" in command and not barrier):
+    if (row["bound_us"] is not None) != ("--bound" in command and not barrier and name not in MESSAGES):
         fail(f"JSON bound_us is {row['bound_us']!r}", output)
     if row["bound_us"] is not None and not near(row["share"], row["bound_us"] / row["latency_us"]):
         fail("JSON share is not bound / latency", output)
 
 
-def columns(command):
-    header = ["Avg Latency(us)"]
+def columns(name, command):
+    rate = name in MESSAGES and name != "latency"
+    header = ["Bandwidth (MB/s)" if rate else "Latency (us)" if name == "latency" else "Avg Latency(us)"]
+    if name == "mbw_mr":
+        header += ["Messages/s"]
     if "-f" in command:
         header += ["Min Latency(us)", "Max Latency(us)", "Iterations"]
     if "--compare" in command:
-        header += ["MPI Latency(us)", "Ratio"]
+        header += ["MPI (MB/s)" if rate else "MPI Latency(us)", "Ratio"]
     if "--bound" in command:
         header += ["Bound(us)", "Share"]
     return header
@@ -108,7 +112,8 @@ def columns(command):
 def check_run(args, command, output):
     barrier = args.collective == "barrier"
     table, rows = read_table(output, barrier), read_json(args.json, output)
-    header = ("# " if barrier else "# Size ") + " ".join(columns(command))
+    names = columns(args.collective, command)
+    header = ("# " if barrier else "# Size ") + " ".join(names)
     if header not in [" ".join(line.split()) for line in output.splitlines()]:
         fail(f"no line {header!r}", output)
     if not table or len(table) != len(rows):
@@ -120,12 +125,17 @@ def check_run(args, command, output):
         if sizes != sorted(set(sizes)) or not least <= sizes[0] < least + whole or not most <= sizes[-1] < most + whole:
             fail(f"sizes are {sizes}", output)
     for (size, numbers, failed), row in zip(table, rows):
-        if size != row["bytes"] or len(numbers) != len(columns(command)):
+        if size != row["bytes"] or len(numbers) != len(names):
             fail(f"size {size}: {len(numbers)} figures, JSON bytes {row['bytes']}", output)
-        if abs(numbers[0] - row["latency_us"]) > 0.006 + 1e-5 * numbers[0]:
-            fail(f"size {size}: latency {numbers[0]}, JSON {row['latency_us']}", output)
-        if "-f" in command and not numbers[1] <= numbers[0] + 0.01 <= numbers[2] + 0.02:
-            fail(f"size {size}: least, mean and most are {numbers[1]}, {numbers[0]}, {numbers[2]}", output)
+        figures = dict(zip(names, numbers))
+        rate = "Bandwidth (MB/s)" in figures
+        first, mean = numbers[0], row["latency_us"]
+        if abs(first - (row["bytes"] / mean if rate else mean)) > 0.006 + 1e-5 * first:
+            fail(f"size {size}: {names[0]} {first}, JSON latency_us {mean}", output)
+        if "Messages/s" in figures and not near(figures["Messages/s"], 1e6 / mean):
+            fail(f"size {size}: {figures['Messages/s']} messages a second, JSON latency_us {mean}", output)
+        if "-f" in command and not figures["Min Latency(us)"] <= mean + 0.01 <= figures["Max Latency(us)"] + 0.02:
+            fail(f"size {size}: the mean is {mean}, least and most are {figures}", output)
         if failed != (args.expect == "fail"):
             fail(f"size {size}: {'FAIL' if failed else 'no FAIL'}", output)
         check_row(row, args, command, output)
@@ -136,7 +146,7 @@ def main():
     parser.add_argument("--collective", required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--json", required=True)
-    parser.add_argument("--expect", choices=("ok", "fail", "refused", "usage"), default="ok")
+    parser.add_argument("--expect", choices=("ok", "fail", "refused", "usage", "ranks"), default="ok")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     if os.path.exists(args.json):
@@ -147,10 +157,10 @@ def main():
 
     if (run.returncode == 0) != (args.expect == "ok"):
         fail(f"exit code {run.returncode}, expected: {args.expect}", everything)
-    if args.expect in ("refused", "usage"):
+    if args.expect in ("refused", "usage", "ranks"):
         if re.search(r"^\s*\d", run.stdout, re.MULTILINE) or os.path.exists(args.json):
             fail("it printed figures", everything)
-        wanted = r"-d \w+: rank \d+: " if args.expect == "refused" else "Try .*--help"
+        wanted = {"refused": r"-d \w+: rank \d+: ", "usage": "Try .*--help", "ranks": "start it with"}[args.expect]
         if len(re.findall(wanted, run.stderr)) != 1:
             fail(f"no message, or more than one: {wanted}", everything)
         return
