@@ -67,9 +67,8 @@ static void read_posted(const struct ctl *ctl, uint64_t number, struct status_ra
         if (number && seq[number & 1] == number)
             out->posted = number;
         const struct ctl_meet *post = &ctl->meet[out->posted & 1];
-        out->what = atomic_load_explicit(&post->what, memory_order_relaxed);
-        out->count = atomic_load_explicit(&post->count, memory_order_relaxed);
-        atomic_thread_fence(memory_order_acquire);
+        out->what = atomic_load_explicit(&post->what, memory_order_acquire);    /* before `seq` is read again */
+        out->count = atomic_load_explicit(&post->count, memory_order_acquire);
         again = atomic_load_explicit(&post->seq, memory_order_relaxed);
     } while (out->posted && again != out->posted);
 }

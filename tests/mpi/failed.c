@@ -73,6 +73,7 @@ static void check_buffers(size_t count, double seconds)
     T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &later.comm));
     T_MPI(MPI_Comm_set_errhandler(later.comm, MPI_ERRORS_RETURN));
     T_OK(hetmpi_barrier(later.comm));
+    T_MPI(MPI_Barrier(MPI_COMM_WORLD)); /* some may be in hetmpi's barrier still when others are through */
     if (t_rank == 0 && pthread_create(&thread, NULL, abort_later, &later) != 0)
         t_fatal("no thread");
     int code = HETMPI_SUCCESS;
