@@ -265,6 +265,10 @@ void comm_free_all(void)
 
 int comm_fail(struct comm *comm, int code, const char *text)
 {
+    int dead = code == HETMPI_ERR_MPI && comm->n_local > 1 ? watch_blame_dead(comm) : HETMPI_SUCCESS;
+
+    if (dead)
+        return dead;
     if (!comm_failed(comm))
         notice_send(comm, code, text);
     return comm_fail_here(comm, code, text);

@@ -11,9 +11,9 @@
 #include "core/report_json.h"
 #include "hetmpi.h"
 
-#define PATIENCE_S 0.4             /* how long other nodes have to answer */
+#define PATIENCE_S 0.6             /* how long other nodes have to answer */
 #define PATIENCE_PEER_S 0.15       /* ... when the reason is known already */
-#define CLAIM_NS 700000000u        /* a claim that led to nothing is void after this */
+#define CLAIM_NS 900000000u        /* a claim that led to nothing is void after this */
 #define LOGGED_RANKS 64            /* most lines of a report in the log, beside those of suspects */
 
 /* ---- who is to blame ---- */

@@ -23,7 +23,7 @@ struct report {
  * from it. */
 bool report_claim(struct comm *comm);
 /* Gathers what the ranks do, writes the report, and puts into text the error's words. HETMPI_SUCCESS, or the failure of
- * the communicator that another rank reported meanwhile. Takes half a second at most. */
+ * the communicator that another rank reported meanwhile. Takes 0.6 s at most. */
 int report_failure(struct comm *comm, const struct report *report, char *text, size_t bytes);
 /* The ranks called different things; all know, rank 0 writes the file. */
 void report_mismatch(struct comm *comm, uint64_t number, const char *text);

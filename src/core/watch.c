@@ -15,6 +15,7 @@
 
 #define LOOK_EVERY_NS 2000000u      /* how often the slow checks run */
 #define SLEEP_AFTER_NS 20000000u    /* a wait this long is no longer about latency */
+#define DEATH_LOOKS 15u             /* ... after an error of MPI's, which may be what a death looks like first */
 /* On a crowded node a few yields must do: the kernel may schedule each rank in a group of its own (as it does those that
  * MPICH's mpiexec starts), and then a yield gives the core to no other rank, but a sleep does. */
 #define CROWDED_YIELDS 10u
@@ -130,6 +131,19 @@ static int look_for_dead(struct comm *comm)
                  comm->pids[rank], comm->rank);
         return fail_with_report(comm, HETMPI_ERR_PEER, &(struct report){.why = REPORT_PEER, .head = head, .missing = -1,
                                                                         .peer = -1});
+    }
+    return HETMPI_SUCCESS;
+}
+
+int watch_blame_dead(struct comm *comm)
+{
+    for (unsigned look = 0; look < DEATH_LOOKS; look++) {
+        int code = comm_failed(comm);   /* or another rank of the node, which found it, has told */
+        if (!code)
+            code = look_for_dead(comm);
+        if (code)
+            return code;
+        proc_nap(LOOK_EVERY_NS);
     }
     return HETMPI_SUCCESS;
 }

@@ -74,6 +74,11 @@ static void check_arguments(MPI_Comm comm)
     WRONG(comm, HETMPI_ERR_TYPE, hetmpi_allreduce(in, out, 4, MPI_DATATYPE_NULL, MPI_SUM, comm));
     WRONG(comm, HETMPI_ERR_OP, hetmpi_allreduce(in, out, 4, MPI_FLOAT, MPI_BAND, comm));
     WRONG(comm, HETMPI_ERR_COUNT, hetmpi_allreduce(in, out, huge, MPI_DOUBLE, MPI_SUM, comm));
+    /* More bytes than a program can address, though the number is in range: 2^47 and up. */
+    WRONG(comm, HETMPI_ERR_COUNT, hetmpi_allreduce(in, out, ((size_t)1 << 45) + 1, MPI_INT, MPI_SUM, comm));
+    T_CHECK(strstr(hetmpi_last_error(), "35184372088833") != NULL, "the count is not named: %s", hetmpi_last_error());
+    WRONG(comm, HETMPI_ERR_COUNT, hetmpi_bcast(out, (size_t)1 << 60, MPI_BYTE, 0, comm));
+    WRONG(comm, HETMPI_ERR_COUNT, hetmpi_send(in, ((size_t)1 << 47) + 1, MPI_BYTE, MPI_PROC_NULL, 1, comm));
     WRONG(comm, HETMPI_ERR_BUFFER, hetmpi_iallreduce(NULL, out, 4, MPI_INT, MPI_SUM, comm, &request));
     T_CHECK(request == HETMPI_REQUEST_NULL, "a refused call gave a request");
     WRONG(comm, HETMPI_ERR_ARG, hetmpi_iallreduce(in, out, 4, MPI_INT, MPI_SUM, comm, NULL));
