@@ -3,6 +3,7 @@
 #include "core/proc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/comm.h"
 #include "core/dump.h"
@@ -44,24 +46,25 @@ uint64_t proc_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Without stdio, which would allocate in the middle of a wait. */
 int proc_life(int pid)
 {
-    char path[64], line[256], *after_name;
-    int life = LIFE_RUNS;
-    FILE *file;
+    char path[64], line[256], *after_name, state;
+    ssize_t n;
+    int file;
 
     if (kill(pid, 0) != 0 && errno == ESRCH)
         return LIFE_ENDED;
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    file = fopen(path, "re");
-    if (!file)
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
         return errno == ENOENT ? LIFE_ENDED : LIFE_RUNS;
-    if (fgets(line, sizeof(line), file) && (after_name = strrchr(line, ')')) && after_name[1]) {
-        char state = after_name[2];
-        life = state == 'Z' || state == 'X' ? LIFE_ENDED : state == 'T' || state == 't' ? LIFE_STOPPED : LIFE_RUNS;
-    }
-    fclose(file);
-    return life;
+    n = read(file, line, sizeof(line) - 1);
+    close(file);
+    line[n > 0 ? n : 0] = '\0';
+    after_name = strrchr(line, ')');
+    state = after_name && after_name[1] ? after_name[2] : 'R';
+    return state == 'Z' || state == 'X' ? LIFE_ENDED : state == 'T' || state == 't' ? LIFE_STOPPED : LIFE_RUNS;
 }
 
 void proc_nap(long ns)
