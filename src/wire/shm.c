@@ -13,19 +13,42 @@
 #define SHM_CLOSE_SPIN 0.005     /* ... until it sleeps between looks */
 #define SHM_CLOSE_LOOK 0.2       /* ... until it looks whether they live */
 
+static struct shm_message *message_new(struct shm *shm)
+{
+    struct shm_message *m = calloc(1, sizeof(*m));
+
+    if (m) {
+        m->older = shm->all_messages;
+        shm->all_messages = m;
+        shm->n_messages++;
+    }
+    return m;
+}
+
+static int shm_reserve(struct wire *wire, size_t messages)
+{
+    struct shm *shm = (struct shm *)wire;
+
+    while (shm->n_messages < messages) {
+        struct shm_message *m = message_new(shm);
+        if (!m)
+            return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for %zu messages", messages);
+        m->next = shm->free_messages;
+        shm->free_messages = m;
+    }
+    return HETMPI_SUCCESS;
+}
+
 static struct shm_message *message_get(struct shm *shm, struct wire_xfer *x, int local)
 {
     struct shm_message *m = shm->free_messages;
 
-    if (m) {
+    if (m)
         shm->free_messages = m->next;
-    } else {
-        m = malloc(sizeof(*m));
-        if (!m)
-            return NULL;
-        m->older = shm->all_messages;
-        shm->all_messages = m;
-    }
+    else
+        m = message_new(shm);
+    if (!m)
+        return NULL;
     *m = (struct shm_message){ .local = local, .op = x->op, .chunk = x->chunk, .channel = x->channel, .view = x->view,
                                .first = x->first, .length = x->length, .total = x->length * x->view.element,
                                .copying = -1, .older = m->older };
@@ -238,4 +261,5 @@ const struct wire_ops wire_shm = {
     .recv = shm_recv,
     .poll = shm_poll,
     .rails = shm_rails,
+    .reserve = shm_reserve,
 };

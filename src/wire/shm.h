@@ -107,6 +107,7 @@ struct shm {
     uint64_t ticket, fruitless;
     struct stage_lane out, in;
     struct shm_message *free_messages, *all_messages;
+    size_t n_messages;
     struct shm_frag *free_frags, *all_frags;
     bool device;
 };
@@ -118,6 +119,7 @@ void shm_region_clear(struct shm_region *r);
 
 /* shm_send.c */
 bool shm_send_ready(struct shm *shm, int local);   /* a send to that rank could begin now */
+int shm_frags_reserve(struct shm *shm, size_t more);   /* more fragments of peers may be here at once */
 int shm_send_fill(struct shm *shm, struct shm_message *m);      /* begins further copies, as far as slots go */
 int shm_send_publish(struct shm *shm, struct shm_message *m);   /* publishes the fragments whose copies have ended */
 bool shm_send_read(struct shm *shm);               /* all that was published has been read */

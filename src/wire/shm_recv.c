@@ -9,6 +9,17 @@
 #define SHM_STALL 1024                       /* fruitless polls until unexpected fragments are moved away */
 #define SHM_STALL_MAP 65536                  /* ... until peers are mapped to look for such */
 
+static struct shm_frag *frag_new(struct shm *shm)
+{
+    struct shm_frag *f = calloc(1, sizeof(*f));
+
+    if (f) {
+        f->older = shm->all_frags;
+        shm->all_frags = f;
+    }
+    return f;
+}
+
 static struct shm_frag *frag_get(struct shm *shm)
 {
     struct shm_frag *f = shm->free_frags;
@@ -17,12 +28,19 @@ static struct shm_frag *frag_get(struct shm *shm)
         shm->free_frags = f->next;
         return f;
     }
-    f = calloc(1, sizeof(*f));
-    if (f) {
-        f->older = shm->all_frags;
-        shm->all_frags = f;
+    return frag_new(shm);
+}
+
+int shm_frags_reserve(struct shm *shm, size_t more)
+{
+    for (; more > 0; more--) {
+        struct shm_frag *f = frag_new(shm);
+        if (!f)
+            return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for the messages of %d ranks", shm->wire.comm->n_local);
+        f->next = shm->free_frags;
+        shm->free_frags = f;
     }
-    return f;
+    return HETMPI_SUCCESS;
 }
 
 /* Takes what a mapped peer has published for us. */

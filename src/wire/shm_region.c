@@ -146,5 +146,5 @@ int shm_region_map(struct shm *shm, int local)
     }
     region_register(shm, r, rank);
     peer->mapped = true;
-    return HETMPI_SUCCESS;
+    return shm_frags_reserve(shm, r->head->slots);   /* each of its slots holds one at most */
 }

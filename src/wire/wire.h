@@ -50,6 +50,7 @@ struct wire_ops {
     int (*recv)(struct wire *wire, struct wire_xfer *xfer);
     int (*poll)(struct wire *wire, struct wire_xfer *xfer, bool *done);  /* also makes progress */
     int (*rails)(const struct wire *wire, int peer);         /* how many links carry messages to peer */
+    int (*reserve)(struct wire *wire, size_t messages);      /* so many may be under way at once, NULL: not needed */
     /* One-sided, only with WIRE_CAN_PUT. */
     int (*reg)(struct wire *wire, void *base, size_t bytes, void *handle64);
     int (*dereg)(struct wire *wire, void *base);
