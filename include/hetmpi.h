@@ -73,6 +73,7 @@ const char *hetmpi_last_error(void);
  * and the types below, which MPI lacks. Everything else (derived types, MPI_LONG_DOUBLE, pairs) is HETMPI_ERR_TYPE.
  *
  *   type                         SUM PROD | MIN MAX | AVG | BAND BOR BXOR | LAND LOR LXOR
+ *                                and premultiplied sums stand where SUM does
  *   signed, unsigned integers     yes       yes      yes    yes             yes
  *   fp16 bf16 fp8, float, double  yes       yes      yes    -               -
  *   complex                       yes       -        yes    -               -
@@ -88,9 +89,13 @@ const char *hetmpi_last_error(void);
  * is the sum, then one division by the number of ranks; integers truncate toward zero. NaN results are one quiet NaN per
  * format. Every rank gets the same bits, and the same call with the same settings gives them again.
  *
+ * fp8. The OCP formats and the FNUZ formats give the same bytes other values, and nothing converts between them: ranks
+ * that name types of different families in one call get HETMPI_ERR_MISMATCH, with a message that says so. Every rank,
+ * of whatever vendor, can move and reduce both families, so a job agrees on one.
+ *
  * The HETMPI_ types are expressions of type MPI_Datatype, HETMPI_AVG one of type MPI_Op: handles made on first use
  * (after MPI_Init; thread-safe), owned by hetmpi, freed in MPI_Finalize. The types can be used in MPI's own calls that
- * move data; HETMPI_AVG only in hetmpi's.
+ * move data; HETMPI_AVG and premultiplied sums only in hetmpi's.
  */
 enum hetmpi_own_type {
     HETMPI_OWN_FLOAT16, HETMPI_OWN_BFLOAT16, HETMPI_OWN_FLOAT8_E4M3, HETMPI_OWN_FLOAT8_E5M2,
@@ -105,6 +110,21 @@ MPI_Op hetmpi_own_op_avg(void);
 #define HETMPI_FLOAT8_E4M3_FNUZ (hetmpi_own_datatype(HETMPI_OWN_FLOAT8_E4M3_FNUZ))
 #define HETMPI_FLOAT8_E5M2_FNUZ (hetmpi_own_datatype(HETMPI_OWN_FLOAT8_E5M2_FNUZ))
 #define HETMPI_AVG (hetmpi_own_op_avg())
+
+/*
+ * A premultiplied sum: an operation for reductions of `type` (every one: allreduce, reduce, reduce_scatter,
+ * reduce_scatter_block, scan, exscan). Each rank's elements are multiplied by the scalar of the operation that this rank
+ * passes, then summed: the result has, bit for bit, what MPI_SUM gives for a buffer of those products, each rounded
+ * once to the element's type, to nearest even (integers wrap, complex numbers multiply as with MPI_PROD). So in a
+ * format narrower than fp32 the product is rounded before the sum. The input buffers are not changed.
+ *
+ * The ranks' scalars may differ; their types must not. `scalar` points to one element, in host memory or in memory of
+ * this rank's device; it is read before the call returns. HETMPI_ERR_OP: the type has no SUM, or a reduction of another
+ * type is given the operation. Freed with hetmpi_op_free (HETMPI_ERR_OP for any other operation), at any time: calls
+ * under way and persistent requests keep what they took from it. What is left is freed in MPI_Finalize.
+ */
+int hetmpi_op_create_premul_sum(const void *scalar, MPI_Datatype type, MPI_Op *op);
+int hetmpi_op_free(MPI_Op *op);
 
 /* Bytes of one element of a supported type; HETMPI_ERR_TYPE otherwise. */
 int hetmpi_type_size(MPI_Datatype type, size_t *bytes);
@@ -127,7 +147,9 @@ typedef void *hetmpi_stream_t; /* cudaStream_t, hipStream_t, or from hetmpi_stre
  *   hetmpi_iX           nonblocking; completes in hetmpi_wait, hetmpi_test, ...
  *   hetmpi_X_on_stream  ordered after earlier and before later work of the stream; returns without waiting. Needs a
  *                       progress thread (see the setting PROGRESS), else HETMPI_ERR_UNSUPPORTED
- *   hetmpi_X_init       persistent: hetmpi_start, wait, start again; collective, in the same order on all ranks
+ *   hetmpi_X_init       persistent: hetmpi_start, wait, start again; collective, in the same order on all ranks.
+ *                       Everything is checked, looked up and allocated here, once: the buffers must stay allocated (and
+ *                       registered, where they are) until the request is freed
  *
  * All ranks of a communicator must make its collective calls in the same order, with matching count, type, op and
  * root, and MPI_IN_PLACE on all ranks or none where MPI asks for that (allreduce, allgather(v), alltoall(v)); ranks that
@@ -258,7 +280,10 @@ int hetmpi_waitall(int n, hetmpi_request_t requests[], MPI_Status *statuses);
 int hetmpi_testall(int n, hetmpi_request_t requests[], int *flag, MPI_Status *statuses);
 /* *index is MPI_UNDEFINED when no request is active. */
 int hetmpi_waitany(int n, hetmpi_request_t requests[], int *index, MPI_Status *status);
-int hetmpi_start(hetmpi_request_t *request);               /* HETMPI_ERR_STATE if it is active or not persistent */
+/* HETMPI_ERR_STATE if it is active or not persistent. Starting allocates nothing and makes no system call (but to wake
+ * a sleeping progress thread, where there is one; and where a short message lies in device memory, what the device's
+ * runtime needs to copy it). */
+int hetmpi_start(hetmpi_request_t *request);
 int hetmpi_startall(int n, hetmpi_request_t requests[]);
 /* Frees a persistent request (an active one completes first in the background) or gives up the handle of another. */
 int hetmpi_request_free(hetmpi_request_t *request);

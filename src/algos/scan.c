@@ -28,8 +28,8 @@ static void begin_chain(struct algo *a, struct algo_place in, struct sched_range
 {
     if (a->topo->ranks > 1)
         algo_send(a, widened(a, in, all), all, 1, 0);
-    if (a->sched->kind == COLL_SCAN && !a->call->in_place)
-        algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), all);
+    if (a->sched->kind == COLL_SCAN && (!a->call->in_place || a->call->scale))
+        algo_copy(a, a->call->scale ? in : algo_user(BUF_SEND), algo_user(BUF_RECV), all);
 }
 
 /* prefix op own input -> to. Returns the step. */

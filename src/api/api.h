@@ -15,6 +15,9 @@
 /* types.c. Unknown handles: HETMPI_ERR_TYPE, HETMPI_ERR_OP, without a message. MPI must be up. */
 int types_find(MPI_Datatype type, enum red_type *found);
 int types_find_op(MPI_Op op, enum red_op *found);
+/* A premultiplied sum of ours: its type and scalar. False: op is none. */
+struct types_premul { enum red_type type; unsigned char scale[RED_SCALE_BYTES]; };
+bool types_find_premul(MPI_Op op, struct types_premul *found);
 void types_describe(MPI_Datatype type, char *text, size_t bytes);   /* MPI's name of it */
 
 /* errors.c: passes an error (text in err_text) through the communicator's MPI error handler, and returns its code. */
@@ -24,6 +27,7 @@ struct hetmpi_request {
     struct op op;
     MPI_Comm user;
     uint64_t comm_serial;
+    unsigned generation;       /* for comm_lives_still */
     const char *function;
     size_t bytes;              /* of the result, for the status */
     bool persistent, active;

@@ -70,10 +70,24 @@ static int check_type(const struct raw *raw, MPI_Datatype type, enum red_type *f
     return err_set(code, "%s: %s is not a type that hetmpi supports (the table is in hetmpi.h)", raw->function, name);
 }
 
+static int check_premul(const struct raw *raw, const struct types_premul *premul, struct call *call)
+{
+    if (premul->type != call->type)
+        return err_set(HETMPI_ERR_OP, "%s: this premultiplied sum was made for %s, the data are %s: make one with a scalar "
+                       "of their type", raw->function, red_type_name(premul->type), red_type_name(call->type));
+    call->op = RED_SUM;
+    call->premul = true;
+    memcpy(call->scale, premul->scale, sizeof(call->scale));
+    return HETMPI_SUCCESS;
+}
+
 static int check_op(const struct raw *raw, struct call *call)
 {
+    struct types_premul premul;
     int code = types_find_op(raw->op, &call->op);
 
+    if (code == HETMPI_ERR_OP && types_find_premul(raw->op, &premul))
+        return check_premul(raw, &premul, call);
     if (code == HETMPI_ERR_OP)
         return err_set(code, "%s: the operation is none that hetmpi knows (user-defined ones are not supported)",
                        raw->function);
@@ -496,6 +510,11 @@ bool calls_copy_of_one(const struct call *call, void **dst, const void **src, si
     *src = (const char *)call->send + (call->displs[SIDE_SEND] ? call->displs[SIDE_SEND][0] * element : 0);
     *dst = (char *)call->recv + (call->displs[SIDE_RECV] ? call->displs[SIDE_RECV][0] * element : 0);
     return *dst != *src;
+}
+
+bool calls_scales_one(const struct call *call)
+{
+    return call->premul && call->count && call->kind != COLL_EXSCAN;
 }
 
 size_t calls_tables(const struct call *call, int ranks)

@@ -21,6 +21,8 @@ struct raw {
 int calls_check(const struct comm *comm, const struct raw *raw, struct call *call);
 /* A communicator of one rank: every collective is a copy (true), or nothing. */
 bool calls_copy_of_one(const struct call *call, void **dst, const void **src, size_t *bytes);
+/* ... and of a premultiplied sum: recv, where the copy is, must then be scaled. */
+bool calls_scales_one(const struct call *call);
 
 /* A request outlives the caller's tables: bytes that its call's tables take, and copying them there. */
 size_t calls_tables(const struct call *call, int ranks);

@@ -10,15 +10,6 @@
 #include "core/log.h"
 #include "core/proc.h"
 
-static int run_alone(const struct call *call)
-{
-    const void *src;
-    void *dst;
-    size_t bytes;
-
-    return calls_copy_of_one(call, &dst, &src, &bytes) ? mem_copy(dst, src, bytes) : HETMPI_SUCCESS;
-}
-
 static bool cpu_can_touch(const void *buffer)
 {
     struct mem_pointer what;
@@ -27,6 +18,44 @@ static bool cpu_can_touch(const void *buffer)
         return true;
     mem_query(buffer, &what);
     return what.kind != MEM_DEVICE;
+}
+
+/* A premultiplied sum over one rank: the copy in recv, scaled. */
+static struct red_call product_of_one(const struct call *call, const void **src)
+{
+    *src = call->recv;
+    return (struct red_call){.type = call->type, .n = 1, .srcs = src, .dst = call->recv, .count = call->count,
+                             .scale = call->scale};
+}
+
+static int scale_alone(const struct call *call)
+{
+    const void *src;
+    struct red_call product = product_of_one(call, &src);
+    mem_stream_t *stream;
+    int code, ended;
+
+    if (cpu_can_touch(call->recv)) {
+        red_run(&product);
+        return HETMPI_SUCCESS;
+    }
+    code = mem_stream_create(&stream);
+    if (code)
+        return code;
+    code = mem_reduce_async(&product, stream);
+    ended = mem_stream_synchronize(stream);
+    mem_stream_destroy(stream);
+    return code ? code : ended;
+}
+
+static int run_alone(const struct call *call)
+{
+    const void *src;
+    void *dst;
+    size_t bytes;
+    int code = calls_copy_of_one(call, &dst, &src, &bytes) ? mem_copy(dst, src, bytes) : HETMPI_SUCCESS;
+
+    return code || !calls_scales_one(call) ? code : scale_alone(call);
 }
 
 /* The communicator, the checked call, and errors that earlier on_stream calls left. */
@@ -71,6 +100,7 @@ static int blocking(MPI_Comm user, const struct raw *raw)
 
 static void free_request(struct op *op)
 {
+    engine_plan_free(op);
     free(op);   /* the op is the request's first member */
 }
 
@@ -87,6 +117,7 @@ static int make_request(MPI_Comm user, const struct raw *raw, const struct comm 
     request->op.release = free_request;
     request->user = user;
     request->comm_serial = comm->serial;
+    request->generation = comm_generation();
     request->function = raw->function;
     request->bytes = small_result_bytes(comm, call);
     request->alone = comm->size == 1;
@@ -94,11 +125,25 @@ static int make_request(MPI_Comm user, const struct raw *raw, const struct comm 
     return HETMPI_SUCCESS;
 }
 
+/* Large messages move while the application computes, where MPI allows a thread of ours. */
+static int want_thread(struct comm *comm, bool small)
+{
+    if (small && comm->cfg->progress != CFG_PROGRESS_THREAD)
+        return HETMPI_SUCCESS;
+    return engine_thread_allowed(comm) ? engine_want_thread(comm) : HETMPI_SUCCESS;
+}
+
 int coll_start(struct hetmpi_request *request)
 {
     struct op *op = &request->op;
     struct comm *comm = op->comm;
+    int code;
 
+    if (op->planned) {   /* all was found when the request was made; whoever waits drives it */
+        request->active = true;
+        engine_submit(op);
+        return HETMPI_SUCCESS;
+    }
     request->active = true;
     if (request->alone) {
         op->error = run_alone(&op->call);
@@ -107,13 +152,10 @@ int coll_start(struct hetmpi_request *request)
         atomic_store_explicit(&op->done, true, memory_order_release);
         return HETMPI_SUCCESS;
     }
-    /* Large messages move while the application computes, where MPI allows a thread of ours. */
-    if (comm->cfg->progress == CFG_PROGRESS_THREAD || !small_fits(comm, &op->call)) {
-        int code = engine_thread_allowed(comm) ? engine_want_thread(comm) : HETMPI_SUCCESS;
-        if (code) {
-            request->active = false;   /* a wait for it would never end */
-            return code;
-        }
+    code = want_thread(comm, small_fits(comm, &op->call));
+    if (code) {
+        request->active = false;   /* a wait for it would never end */
+        return code;
     }
     engine_submit(op);
     engine_progress();
@@ -159,8 +201,33 @@ static int persistent(MPI_Comm user, MPI_Info info, const struct raw *raw, hetmp
     if (code)
         return api_report(user, raw->function, code);
     request->persistent = true;
+    if (!request->alone)
+        code = engine_plan(&request->op);
+    if (!code && !request->alone)
+        code = want_thread(comm, request->op.small);
+    if (code) {
+        free_request(&request->op);
+        return api_report(user, raw->function, code);
+    }
     *out = request;
     return HETMPI_SUCCESS;
+}
+
+/* Kernels cannot touch memory that is not registered: as a device's own copy to such memory, this waits. */
+static int stream_scale_alone(const struct call *call, mem_stream_t *stream)
+{
+    const void *src;
+    struct red_call product = product_of_one(call, &src);
+    struct mem_pointer what;
+    int code;
+
+    mem_query(call->recv, &what);
+    if (what.kind != MEM_HOST)
+        return mem_reduce_async(&product, stream);
+    code = mem_stream_synchronize(stream);
+    if (!code)
+        red_run(&product);
+    return code;
 }
 
 /* One rank: the copy is simply the stream's work. */
@@ -169,8 +236,11 @@ static int stream_alone(const struct call *call, mem_stream_t *stream)
     const void *src;
     void *dst;
     size_t bytes;
+    int code = HETMPI_SUCCESS;
 
-    return calls_copy_of_one(call, &dst, &src, &bytes) ? mem_copy_async(dst, src, bytes, stream) : HETMPI_SUCCESS;
+    if (calls_copy_of_one(call, &dst, &src, &bytes))
+        code = mem_copy_async(dst, src, bytes, stream);
+    return code || !calls_scales_one(call) ? code : stream_scale_alone(call, stream);
 }
 
 static int stream_queue(MPI_Comm user, const struct raw *raw, struct comm *comm, const struct call *call,

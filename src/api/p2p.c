@@ -190,6 +190,7 @@ static int make_request(MPI_Comm user, const struct raw *raw, struct hetmpi_requ
     request->op.release = free_request;
     request->user = user;
     request->comm_serial = comm->serial;
+    request->generation = comm_generation();
     request->function = raw->function;
     *out = request;
     return HETMPI_SUCCESS;

@@ -49,7 +49,7 @@ static int complete(hetmpi_request_t *handle, MPI_Status *status)
 {
     struct hetmpi_request *request = *handle;
     int code = request->op.error;
-    MPI_Comm user = comm_lives(request->comm_serial) ? request->user : MPI_COMM_NULL;
+    MPI_Comm user = comm_lives_still(request->comm_serial, &request->generation) ? request->user : MPI_COMM_NULL;
     const char *function = request->function;
 
     if (code)
@@ -243,7 +243,7 @@ int hetmpi_start(hetmpi_request_t *request)
         return api_report((*request)->user, "start",
                           err_set(HETMPI_ERR_STATE, "start: the %s request is active: complete it first",
                                   (*request)->function));
-    if (!comm_lives((*request)->comm_serial))
+    if (!comm_lives_still((*request)->comm_serial, &(*request)->generation))
         return api_report(MPI_COMM_NULL, "start",
                           err_set(HETMPI_ERR_STATE, "start: the communicator of this %s request was freed",
                                   (*request)->function));
@@ -280,6 +280,8 @@ int hetmpi_request_free(hetmpi_request_t *request)
         gone = NULL;
     }
     engine_unlock();
+    if (gone)
+        engine_plan_free(&gone->op);
     free(gone);
     return HETMPI_SUCCESS;
 }

@@ -31,6 +31,23 @@ bool comm_lives(uint64_t serial)
     return comm != NULL;
 }
 
+unsigned comm_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_acquire);
+}
+
+bool comm_lives_still(uint64_t serial, unsigned *seen)
+{
+    unsigned now = comm_generation();
+
+    if (*seen == now)
+        return true;
+    if (!comm_lives(serial))
+        return false;
+    *seen = now;
+    return true;
+}
+
 /* Without a question to MPI, for threads that may not ask it. */
 static struct comm *lookup_listed(MPI_Comm user)
 {
@@ -203,7 +220,7 @@ free_comm:
  * made, all ranks meet once more before any goes. */
 static bool needs_goodbye(struct comm *comm)
 {
-    return comm->size > 1 && comm->exec && !comm->goodbye_said && !comm_failed(comm);
+    return comm->size > 1 && exec_used(comm) && !comm->goodbye_said && !comm_failed(comm);
 }
 
 static void goodbye(struct comm *comm, struct op *op)

@@ -118,7 +118,8 @@ struct comm {
     struct exec *exec;         /* runs the schedule of the head: see exec.c */
     struct sched_cache *cache;
     unsigned char *small_partials;  /* island results of a short cut over several islands */
-    void *small_stage;         /* pinned host memory for short cuts with device buffers: see small.c */
+    void *small_stage;         /* pinned host memory for short cuts with device buffers: see engine.c */
+    mem_event_t *small_event;  /* ... and the end of their copies: one is under way at a time */
     _Atomic uint64_t *stream_word; /* pinned: number of on_stream calls completed */
     uint64_t stream_calls;
     _Atomic int async_code;    /* error of an on_stream call that nobody has seen yet */
@@ -144,6 +145,9 @@ int comm_on_delete(MPI_Comm user, int keyval, void *value, void *extra);   /* MP
 void comm_free_all(void);
 struct comm *comm_first(void);     /* list of all, under the engine's lock */
 bool comm_lives(uint64_t serial);  /* is it still there? */
+/* The same, at the price of one look while none has ended since *seen, a comm_generation() at which it lived. */
+unsigned comm_generation(void);
+bool comm_lives_still(uint64_t serial, unsigned *seen);
 
 /* setup.c: everything that needs all ranks. *comm is ready or untouched. */
 int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm);

@@ -15,6 +15,8 @@
 #include "island/island.h"
 #include "wire/wire.h"
 
+static bool progress_comm(struct comm *comm);
+
 /* Staging of a short cut: what this rank posts, then the result. */
 #define STAGE_IN_BYTES (CTL_SMALL_MAX)
 #define STAGE_OUT_BYTES (256u << 10)
@@ -35,12 +37,17 @@ bool engine_trylock(void) { return pthread_mutex_trylock(&engine.lock) == 0; }
 
 int engine_pending(void) { return atomic_load_explicit(&engine.pending, memory_order_relaxed); }
 
-void engine_op_begin(struct op *op)
+static void op_begin(struct op *op, bool wake)
 {
     op->id = ++op->comm->ops;
     atomic_fetch_add(&engine.pending, 1);
-    if (engine.thread_runs)
+    if (wake && engine.thread_runs)
         pthread_cond_signal(&engine.work);
+}
+
+void engine_op_begin(struct op *op)
+{
+    op_begin(op, true);
 }
 
 void engine_op_end(struct op *op, int code)
@@ -71,6 +78,12 @@ void engine_op_end(struct op *op, int code)
         atomic_store_explicit(&op->done, true, memory_order_release);
 }
 
+/* Short cuts move when their callers wait: waking the thread for one would cost more than the whole of it. */
+static bool wants_thread(const struct op *op)
+{
+    return !op->small || op->stream_value || op->comm->cfg->progress == CFG_PROGRESS_THREAD;
+}
+
 void engine_submit(struct op *op)
 {
     struct comm *comm = op->comm;
@@ -78,8 +91,10 @@ void engine_submit(struct op *op)
     op->next = NULL;
     op->error = HETMPI_SUCCESS;
     op->text[0] = '\0';
-    op->small = small_fits(comm, &op->call);
-    op->stage = false;
+    if (!op->planned) {
+        op->small = small_fits(comm, &op->call);
+        op->stage = false;
+    }
     atomic_store_explicit(&op->done, false, memory_order_relaxed);
     engine_lock();
     op->state = op->event && op->stream_value ? OP_WAIT_STREAM : OP_QUEUED;
@@ -89,7 +104,9 @@ void engine_submit(struct op *op)
         comm->head = op;
     comm->tail = op;
     atomic_fetch_add(&comm->queued, 1);
-    engine_op_begin(op);
+    op_begin(op, wants_thread(op));
+    if (comm->head == op)
+        progress_comm(comm);   /* posts it, so that peers need not wait until this rank does */
     engine_unlock();
 }
 
@@ -117,25 +134,38 @@ static bool on_device(const void *buffer)
     return what.kind == MEM_DEVICE;
 }
 
-/* Copies this rank's part of a short cut to where the CPU can read it. */
-static int begin_stage_out(struct comm *comm, struct op *op)
+/* A short cut whose buffers the CPU may not touch? */
+static bool needs_stage(const struct op *op)
 {
-    const void *data;
-    size_t bytes;
+    return op->small && mem_has_device() && (on_device(op->call.send) || on_device(op->call.recv));
+}
+
+static int stage_reserve(struct comm *comm)
+{
     int code = HETMPI_SUCCESS;
 
     if (!comm->small_stage)
         code = mem_host_alloc(STAGE_IN_BYTES + STAGE_OUT_BYTES, &comm->small_stage);
     if (!code && !engine.stage_stream)
         code = mem_stream_create(&engine.stage_stream);
-    if (!code && !op->event)
-        code = mem_event_create(&op->event);
+    if (!code && !comm->small_event)
+        code = mem_event_create(&comm->small_event);
+    return code;
+}
+
+/* Copies this rank's part of a short cut to where the CPU can read it. */
+static int begin_stage_out(struct comm *comm, struct op *op)
+{
+    const void *data;
+    size_t bytes;
+    int code = stage_reserve(comm);
+
     if (code)
         return code;
     small_payload(comm, &op->call, &data, &bytes);
     if (bytes)
         code = mem_copy_async(comm->small_stage, data, bytes, engine.stage_stream);
-    return code ? code : mem_event_record(op->event, engine.stage_stream);
+    return code ? code : mem_event_record(comm->small_event, engine.stage_stream);
 }
 
 /* A packed result of blocks to where each belongs. */
@@ -167,7 +197,7 @@ static int begin_stage_in(struct comm *comm, struct op *op, bool *done)
         code = copy_blocks(comm, &op->call, result);
     else
         code = mem_copy_async(op->call.recv, result, bytes, engine.stage_stream);
-    return code ? code : mem_event_record(op->event, engine.stage_stream);
+    return code ? code : mem_event_record(comm->small_event, engine.stage_stream);
 }
 
 static int post(struct comm *comm, struct op *op)
@@ -175,21 +205,20 @@ static int post(struct comm *comm, struct op *op)
     const void *data = NULL;
     size_t bytes = 0;
 
+    op->state = OP_MEET;
     if (op->small) {
         small_payload(comm, &op->call, &data, &bytes);
-        if (op->stage)
-            data = comm->small_stage;
+        return small_post(comm, &op->meet, &op->call, op->stage ? comm->small_stage : data, bytes);
     }
-    op->state = OP_MEET;
-    return meet_post(comm, &op->meet, meet_what(op->call.kind, op->call.type, op->call.op, op->call.root,
-                                                 op->call.asked_in_place), op->call.agree, data, bytes);
+    return meet_post(comm, &op->meet, call_what(&op->call), op->call.agree, data, bytes);
 }
 
 static int step_queued(struct comm *comm, struct op *op)
 {
     int code;
 
-    op->stage = op->small && mem_has_device() && (on_device(op->call.send) || on_device(op->call.recv));
+    if (!op->planned)
+        op->stage = needs_stage(op);
     if (!op->stage)
         return post(comm, op);
     code = begin_stage_out(comm, op);
@@ -214,7 +243,7 @@ static int step_met(struct comm *comm, struct op *op, bool *done)
     }
     if (!op->small) {
         op->state = OP_RUN;
-        return exec_begin(comm, &op->call, op->meet.number);
+        return exec_begin(comm, &op->call, op->plan, op->meet.number);
     }
     if (op->stage) {
         op->state = OP_STAGE_IN;
@@ -234,7 +263,7 @@ static int advance(struct comm *comm, struct op *op, bool *moved, bool *done)
     case OP_WAIT_STREAM:
     case OP_STAGE_OUT:
     case OP_STAGE_IN:
-        code = mem_event_query(op->event, &ready);
+        code = mem_event_query(state == OP_WAIT_STREAM ? op->event : comm->small_event, &ready);
         if (code || !ready)
             return code;
         if (state == OP_WAIT_STREAM)
@@ -278,6 +307,15 @@ static void end_queue(struct comm *comm, int code)
     }
 }
 
+/* A failure that belongs to comm's collective `kind`: ends the use of comm. The message is this thread's. */
+static int fail_comm(struct comm *comm, enum coll_kind kind, int code)
+{
+    char text[sizeof(comm->failed_text)];
+
+    snprintf(text, sizeof(text), "%s on rank %d: %.400s", coll_name(kind), comm->rank, err_text());
+    return comm_fail(comm, code, text);
+}
+
 static bool progress_comm(struct comm *comm)
 {
     bool moved = false, done = false;
@@ -295,9 +333,7 @@ static bool progress_comm(struct comm *comm)
     if (code == HETMPI_ERR_MISMATCH) {
         finish(comm, code);   /* all ranks know, nothing was moved: the communicator stays usable */
     } else if (code) {
-        char text[sizeof(comm->failed_text)];
-        snprintf(text, sizeof(text), "%s on rank %d: %.400s", coll_name(comm->head->call.kind), comm->rank, err_text());
-        code = comm_fail(comm, code, text);
+        code = fail_comm(comm, comm->head->call.kind, code);
         end_queue(comm, code);
     } else if (done) {
         finish(comm, HETMPI_SUCCESS);
@@ -305,6 +341,43 @@ static bool progress_comm(struct comm *comm)
     if (moved)
         atomic_fetch_add_explicit(&comm->progress, 1, memory_order_relaxed);
     return moved || done || code;
+}
+
+static int reserve(struct op *op)
+{
+    struct comm *comm = op->comm;
+    int code = meet_open(comm);
+
+    op->small = small_fits(comm, &op->call);
+    op->stage = needs_stage(op);
+    if (code || op->call.kind == COLL_BARRIER || op->call.count == 0)
+        return code;
+    if (!op->small)
+        return exec_plan_make(comm, &op->call, &op->plan);
+    code = small_reserve(comm);
+    return code || !op->stage ? code : stage_reserve(comm);
+}
+
+int engine_plan(struct op *op)
+{
+    struct comm *comm = op->comm;
+    int code = comm_failed(comm);
+
+    if (code)
+        return code;
+    engine_lock();
+    code = reserve(op);
+    if (code)
+        code = fail_comm(comm, op->call.kind, code);   /* the others' calls would wait for this rank's */
+    op->planned = !code;
+    engine_unlock();
+    return code;
+}
+
+void engine_plan_free(struct op *op)
+{
+    exec_plan_free(op->plan);
+    op->plan = NULL;
 }
 
 static bool progress_all(void)
@@ -372,6 +445,8 @@ void engine_comm_release(struct comm *comm)
     if (comm->small_stage)
         mem_host_free(comm->small_stage);
     comm->small_stage = NULL;
+    mem_event_destroy(comm->small_event);
+    comm->small_event = NULL;
     if (comm->stream_word)
         mem_host_free(comm->stream_word);
     comm->stream_word = NULL;

@@ -26,6 +26,8 @@ struct call {
     const void *send;          /* never MPI_IN_PLACE: points to where the input is */
     void *recv;
     bool in_place;             /* as in struct sched_call; reduce_scatter: the input is in recv */
+    bool premul;               /* a sum of operands that each rank multiplies by its own `scale` first */
+    _Alignas(RED_SCALE_BYTES) unsigned char scale[RED_SCALE_BYTES];
     /* Blocks of different lengths, by rank, in the send and in the receive buffer: NULL where all have `count`. Without
      * displs they follow each other. The caller's arrays; copies of them in a request. */
     const size_t *counts[2], *displs[2];
@@ -34,6 +36,12 @@ struct call {
     bool asked_in_place;       /* MPI_IN_PLACE was given, in a call where all ranks must give it or none */
 };
 enum { SIDE_SEND, SIDE_RECV };
+
+static inline uint64_t call_what(const struct call *call)
+{
+    return meet_what(call->kind, call->type, call->op, call->root, call->asked_in_place) |
+           (call->premul ? MEET_PREMUL : 0);
+}
 
 enum op_state { OP_IDLE, OP_QUEUED, OP_WAIT_STREAM, OP_STAGE_OUT, OP_MEET, OP_TABLES, OP_RUN, OP_STAGE_IN, OP_DONE };
 
@@ -56,10 +64,12 @@ struct op {
     bool p2p;                  /* a message: `message` counts, not what follows up to `meet` */
     struct call call;
     int state;
+    bool planned;              /* a persistent call: the next two and `plan` were found when it was made */
     bool small;                /* the one-exchange short cut */
     bool stage;                /* a short cut whose buffers the CPU may not touch */
+    struct exec_plan *plan;    /* of a schedule, see exec.c; NULL: made when it runs */
     struct meet meet;
-    mem_event_t *event;        /* the caller's stream, or staging of a short cut */
+    mem_event_t *event;        /* on_stream: where the caller's stream must come to */
     uint64_t stream_value;     /* on_stream: what the stream waits for; 0: not on a stream */
     _Atomic uint64_t *stream_word;   /* ... where */
     struct watch watch;        /* on_stream: nobody waits but the stream, so the progress thread looks around */
@@ -82,8 +92,11 @@ int engine_pending(void);
 void engine_op_begin(struct op *op);
 void engine_op_end(struct op *op, int code);
 
-/* Queues an op (comm and call filled in). The op must stay in place until done. */
+/* Queues an op (comm and call filled in), and posts it if it is the first. The op must stay in place until done. */
 void engine_submit(struct op *op);
+/* Finds and allocates, once, what every run of a persistent op needs (comm and call filled in). */
+int engine_plan(struct op *op);
+void engine_plan_free(struct op *op);
 /* Lets everything move that can; true if something did. Skips what another thread is doing. */
 bool engine_progress(void);
 /* Waits until op is done, with the settings' timeout; returns its error (text in err_text). */
@@ -103,8 +116,12 @@ void engine_stop(void);
 bool small_fits(const struct comm *comm, const struct call *call);
 /* Blocking, buffers in host memory, nothing queued on comm. */
 int small_run(struct comm *comm, const struct call *call);
-/* What this rank posts. */
+/* What this rank posts, but for the scaling of a premultiplied sum: small_post does that. */
 void small_payload(const struct comm *comm, const struct call *call, const void **data, size_t *bytes);
+/* meet_post for a short cut; data: host memory. */
+int small_post(struct comm *comm, struct meet *meet, const struct call *call, const void *data, size_t bytes);
+/* Memory that short cuts of this communicator need, taken once. */
+int small_reserve(struct comm *comm);
 /* After the meeting: result to `out` (host memory), as recv is laid out, or packed: blocks without gaps. */
 int small_combine(struct comm *comm, const struct call *call, uint64_t number, void *out, bool packed);
 /* Bytes of the result, packed (0: this rank gets none). */
@@ -112,13 +129,20 @@ size_t small_result_bytes(const struct comm *comm, const struct call *call);
 
 /* exec.c: schedules. */
 struct exec;
-int exec_begin(struct comm *comm, const struct call *call, uint64_t number);
+struct exec_plan;
+/* All that can be known of a run before it: schedule, chunks, places in memory; and the memory and paths it will need.
+ * Under the engine's lock. */
+int exec_plan_make(struct comm *comm, const struct call *call, struct exec_plan **plan);
+void exec_plan_free(struct exec_plan *plan);
+/* plan: of this call, or NULL. */
+int exec_begin(struct comm *comm, const struct call *call, const struct exec_plan *plan, uint64_t number);
 /* One pass; *moved is set if something did; *done when the collective is complete. */
 int exec_poll(struct comm *comm, bool *moved, bool *done);
 void exec_describe(const struct comm *comm, char *text, size_t bytes);   /* where it stands, for reports */
 /* After a failure: queued device work is finished, so that nothing touches the caller's buffers any more. */
 void exec_stop(struct comm *comm);
 void exec_release(struct comm *comm);
+bool exec_used(const struct comm *comm);   /* a run has begun on comm, hence on all its ranks */
 
 /* watch.c: waiting. */
 void watch_begin(struct watch *watch, const struct comm *comm, const struct op *op);

@@ -190,7 +190,11 @@ int exec_poll(struct comm *comm, bool *moved, bool *done)
     if (exec->first != first || !*moved)
         publish_status(comm, exec);
     *done = exec->first == exec->chunks;
-    return *done && exec->aside ? put_result(comm, exec, done) : HETMPI_SUCCESS;
+    if (*done && exec->aside)
+        code = put_result(comm, exec, done);
+    if (*done && !code)
+        exec_ended(exec);
+    return code;
 }
 
 void exec_describe(const struct comm *comm, char *text, size_t bytes)
@@ -239,6 +243,12 @@ void exec_stop(struct comm *comm)
                 exec_give_event(exec, run->event);
         }
     exec->first = exec->opened = 0;
+    exec->running = false;
+}
+
+bool exec_used(const struct comm *comm)
+{
+    return comm->exec && comm->exec->number;
 }
 
 void exec_release(struct comm *comm)
@@ -259,7 +269,9 @@ void exec_release(struct comm *comm)
     free(exec->events);
     free(exec->runs);
     free(exec->started);
-    free(exec->scratch_at);
+    free(exec->srcs);
+    sched_free(exec->own.sched);
+    free(exec->own.scratch_at);
     free(exec);
     comm->exec = NULL;
 }

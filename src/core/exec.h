@@ -25,26 +25,42 @@ struct step_run {
 
 struct slot { int left; struct step_run *runs; };
 
+/* What is known of a run before it. */
+struct exec_plan {
+    struct sched *sched;             /* shared with the cache */
+    size_t chunk, chunks;
+    int window;
+    size_t *scratch_at, scratch_at_room;   /* see struct exec */
+    size_t scratch_slot, aside_at;
+    bool aside, scale_straight;
+};
+
+/* How much of what runs share there is, or is wanted. */
+struct exec_room { size_t runs, started, srcs, events, scratch; };
+
 struct exec {
     struct call call;
     uint64_t number;
+    struct exec_plan own;            /* of calls that come without one */
+    bool running;
+    /* Persistent calls are planned while others run: memory grows between runs, to the most that a plan asked for. */
+    struct exec_room room, want;
     const struct sched *sched;
     size_t element, chunk, chunks;   /* chunk: elements */
     int window, delay;
     size_t first, opened;            /* chunks first .. opened-1 are in flight, chunk c in slots[c % window] */
     struct slot *slots;
     struct step_run *runs;
-    size_t runs_room;
     size_t *started;                 /* [n_steps] how many chunks have started the step: they start in order */
-    size_t started_room;
+    const void **srcs;               /* operands of a reduction of more than RED_MAX_INPUTS */
     struct sched_cursor cursor;      /* local steps, in the island's order */
     bool cursor_valid;
     size_t cursor_chunk;
     int cursor_step;
     char *scratch;                   /* window copies of all scratch ranges */
-    size_t scratch_room, scratch_slot;
-    size_t *scratch_at;              /* [n_scratch + 1] offset in a slot's copy; the last: groups of large reductions */
-    size_t scratch_at_room;
+    size_t scratch_slot;
+    const size_t *scratch_at;        /* [n_scratch + 1] offset in a slot's copy; the last: groups of large reductions */
+    bool scale_straight;             /* a premultiplied sum: the kernel that scales can read the input where it is */
     char *aside;                     /* the result of a reduce_scatter in place until all inputs were read, or NULL */
     mem_event_t *aside_event;
     mem_stream_t *reduce_stream, *copy_stream;
@@ -102,5 +118,6 @@ int exec_want_stream(mem_stream_t **stream);
 
 /* exec_plan.c */
 void exec_cache_release(struct comm *comm);
+void exec_ended(struct exec *exec);   /* no run is under way: memory may grow */
 
 #endif

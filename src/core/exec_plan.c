@@ -19,7 +19,7 @@ struct sched_cache {
 };
 
 /* The schedule for a call, from the communicator's cache. */
-static int find_sched(struct comm *comm, const struct sched_call *key, const struct sched **sched)
+static int find_sched(struct comm *comm, const struct sched_call *key, struct sched **sched)
 {
     struct sched_cache *cache = comm->cache;
     struct sched *built;
@@ -112,21 +112,23 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
     return elements < call->count ? elements : call->count;
 }
 
-static int choose_window(const struct comm *comm, const struct exec *exec)
+static int choose_window(const struct comm *comm, const struct exec_plan *plan)
 {
     size_t window = comm->cfg->window > 0 ? (size_t)comm->cfg->window : comm->any_device ? WINDOW_DEVICE : WINDOW_HOST;
 
     if (window > WINDOW_MAX)
         window = WINDOW_MAX;
-    return (int)(window < exec->chunks ? window : exec->chunks);
+    return (int)(window < plan->chunks ? window : plan->chunks);
 }
 
 /* Most elements that a scratch range has in any chunk. Blocks that end in a chunk can move its cuts by less than an
  * alignment, so that a later chunk may have a little more than the first. */
-static size_t most_of(const struct comm *comm, const struct exec *exec, const struct sched_range *range)
+static size_t most_of(const struct comm *comm, const struct call *call, const struct exec_plan *plan,
+                      const struct sched_range *range)
 {
-    struct sched_chunk begin = chunk_for(exec, BUF_SCRATCH, 0), end = chunk_for(exec, BUF_SCRATCH, exec->chunks - 1);
-    size_t first, length, last;
+    size_t before = (plan->chunks - 1) * plan->chunk, first, length, last;
+    struct sched_chunk begin = {0, plan->chunk, call->counts[SIDE_RECV]};
+    struct sched_chunk end = {before, call->count - before, call->counts[SIDE_RECV]};
 
     sched_range_at(&comm->topo, range, &begin, &first, &length);
     sched_range_at(&comm->topo, range, &end, &first, &last);
@@ -145,21 +147,20 @@ static void *grow(void *memory, size_t *room, size_t need, size_t each)
     return larger;
 }
 
-/* Places of the scratch ranges in a slot. */
-static int lay_out_scratch(struct comm *comm, struct exec *exec)
+/* Places of the scratch ranges in a slot, and the bytes of all. */
+static int lay_out_scratch(const struct comm *comm, const struct call *call, struct exec_plan *plan, size_t *bytes)
 {
-    const struct sched *sched = exec->sched;
-    bool aside = exec->call.kind == COLL_REDUCE_SCATTER && exec->call.in_place;
-    size_t at = 0, need, groups = 0, *places;
+    const struct sched *sched = plan->sched;
+    size_t element = red_size(call->type), at = 0, need, groups = 0, *places;
 
-    places = grow(exec->scratch_at, &exec->scratch_at_room, (size_t)sched->n_scratch + 1, sizeof(*places));
+    places = grow(plan->scratch_at, &plan->scratch_at_room, (size_t)sched->n_scratch + 1, sizeof(*places));
     if (!places)
         return err_set(HETMPI_ERR_MEMORY, "no memory for a schedule of %d scratch ranges", sched->n_scratch);
-    exec->scratch_at = places;
+    plan->scratch_at = places;
     for (int s = 0; s < sched->n_scratch; s++) {
-        size_t each = sched->scratch[s].wide ? red_wide_size(exec->call.type) : exec->element;
+        size_t each = sched->scratch[s].wide ? red_wide_size(call->type) : element;
         places[s] = at;
-        at += (most_of(comm, exec, &sched->scratch[s].range) * each + 255) / 256 * 256;
+        at += (most_of(comm, call, plan, &sched->scratch[s].range) * each + 255) / 256 * 256;
     }
     places[sched->n_scratch] = at;
     for (int i = 0; i < sched->n_steps; i++) {
@@ -167,25 +168,14 @@ static int lay_out_scratch(struct comm *comm, struct exec *exec)
         if (step->kind != STEP_REDUCE || step->n_in <= RED_MAX_INPUTS)
             continue;
         need = (size_t)((step->n_in + RED_MAX_INPUTS - 1) / RED_MAX_INPUTS) *
-               most_of(comm, exec, &step->out.range) * red_wide_size(exec->call.type);
+               most_of(comm, call, plan, &step->out.range) * red_wide_size(call->type);
         groups = need > groups ? need : groups;
     }
-    exec->scratch_slot = at + (groups + 255) / 256 * 256;
-    need = exec->scratch_slot * (size_t)exec->window;
-    at = need;
-    if (aside)
-        need += exec->call.counts[SIDE_RECV][comm->rank] * exec->element;
-    if (need > exec->scratch_room) {
-        void *memory;
-        int code = mem_alloc(need, &memory);
-        if (code)
-            return code;
-        if (exec->scratch)
-            mem_free(exec->scratch);
-        exec->scratch = memory;
-        exec->scratch_room = need;
-    }
-    exec->aside = aside ? exec->scratch + at : NULL;
+    plan->scratch_slot = at + (groups + 255) / 256 * 256;
+    plan->aside = call->kind == COLL_REDUCE_SCATTER && call->in_place;
+    plan->aside_at = *bytes = plan->scratch_slot * (size_t)plan->window;
+    if (plan->aside)
+        *bytes += call->counts[SIDE_RECV][comm->rank] * element;
     return HETMPI_SUCCESS;
 }
 
@@ -232,56 +222,251 @@ static int open_island(struct comm *comm)
     return ops ? ops->open(comm, slot_bytes(comm), &comm->island) : err_code();
 }
 
-int exec_begin(struct comm *comm, const struct call *call, uint64_t number)
+/* Are both buffers the same, or one a part of the other? */
+static bool aliased(const struct comm *comm, const struct call *call)
 {
-    struct exec *exec = comm->exec;
-    struct sched_call key;
-    size_t n, *started;
-    struct step_run *runs;
-    int code;
+    uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
 
-    if (!exec) {
-        exec = comm->exec = calloc(1, sizeof(*exec));
-        if (!exec)
-            return err_set(HETMPI_ERR_MEMORY, "no memory to run a collective");
-    }
+    return call->in_place || (recv >= send && recv - send < most_bytes(comm, call, SIDE_SEND));
+}
+
+static struct sched_call sched_key(const struct comm *comm, const struct call *call)
+{
+    struct sched_call key;
+
     memset(&key, 0, sizeof(key));   /* padding too: keys are compared as bytes */
     key.kind = call->kind;
     key.root = call->root;
     key.exact = red_wide_size(call->type) != red_size(call->type) &&
                 (comm->cfg->wire_precision == CFG_PRECISION_EXACT || coll_traits(call->kind) & COLL_CHAIN);
     key.in_place = call->in_place && call->kind != COLL_REDUCE_SCATTER;
-    key.stage_send = needs_staging(call->send, most_bytes(comm, call, SIDE_SEND));
-    key.stage_recv = needs_staging(call->recv, most_bytes(comm, call, SIDE_RECV)) && key.in_place == call->in_place;
+    key.scale = call->premul;
+    key.stage_send = key.scale || needs_staging(call->send, most_bytes(comm, call, SIDE_SEND));
+    /* Buffers in place are staged both or not at all. */
+    key.stage_recv = (needs_staging(call->recv, most_bytes(comm, call, SIDE_RECV)) ||
+                      (key.scale && aliased(comm, call))) && key.in_place == call->in_place;
     key.gathered = call->kind == COLL_ALLTOALL && comm->topo.levels == 2 &&
                    call->count * red_size(call->type) <= GATHERED_MAX;
-    code = find_sched(comm, &key, &exec->sched);
-    if (!code && !(coll_traits(call->kind) & COLL_PAIRS))
-        code = open_island(comm);
+    return key;
+}
+
+/* How often a run may have work on streams under way: each has an event. */
+static size_t most_events(const struct exec_plan *plan)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < plan->sched->n_steps; i++)
+        n += plan->sched->steps[i].kind == STEP_REDUCE || plan->sched->steps[i].kind == STEP_COPY;
+    return n * (size_t)plan->window + 1;
+}
+
+static size_t most_inputs(const struct sched *sched)
+{
+    int most = 1;
+
+    for (int i = 0; i < sched->n_steps; i++)
+        if (sched->steps[i].kind == STEP_REDUCE && sched->steps[i].n_in > most)
+            most = sched->steps[i].n_in;
+    return (size_t)most;
+}
+
+static void raise_to(size_t *want, size_t need)
+{
+    *want = *want > need ? *want : need;
+}
+
+/* Fills in a plan, and adds what it needs to what the communicator's runs want. */
+static int make_plan(struct comm *comm, const struct call *call, struct exec_plan *plan)
+{
+    struct exec_room *want = &comm->exec->want;
+    struct sched_call key = sched_key(comm, call);
+    struct sched *sched = NULL;
+    size_t n, scratch = 0;
+    int code = find_sched(comm, &key, &sched);
+
     if (code)
         return code;
+    sched_share(sched);
+    sched_free(plan->sched);
+    plan->sched = sched;
+    plan->scale_straight = !needs_staging(call->send, most_bytes(comm, call, SIDE_SEND));
+    plan->chunk = choose_chunk(comm, call);
+    plan->chunks = sched_chunks(call->count, plan->chunk);
+    plan->window = choose_window(comm, plan);
+    code = lay_out_scratch(comm, call, plan, &scratch);
+    if (code)
+        return code;
+    n = (size_t)sched->n_steps;
+    raise_to(&want->runs, n * (size_t)plan->window + 1);
+    raise_to(&want->started, n + 1);
+    raise_to(&want->srcs, most_inputs(sched));
+    raise_to(&want->scratch, scratch);
+    return HETMPI_SUCCESS;
+}
+
+static int grow_scratch(struct exec *exec)
+{
+    void *memory;
+    int code;
+
+    if (exec->want.scratch <= exec->room.scratch)
+        return HETMPI_SUCCESS;
+    code = mem_alloc(exec->want.scratch, &memory);
+    if (code)
+        return code;
+    if (exec->scratch)
+        mem_free(exec->scratch);
+    exec->scratch = memory;
+    exec->room.scratch = exec->want.scratch;
+    return HETMPI_SUCCESS;
+}
+
+static int grow_events(struct exec *exec)
+{
+    while (exec->room.events < exec->want.events) {
+        mem_event_t *event;
+        int code = mem_event_create(&event);
+        if (code)
+            return code;
+        exec_give_event(exec, event);
+        exec->room.events++;
+    }
+    return HETMPI_SUCCESS;
+}
+
+/* Between runs: as much memory as is wanted. */
+static int fit(struct exec *exec)
+{
+    struct step_run *runs = grow(exec->runs, &exec->room.runs, exec->want.runs, sizeof(*runs));
+    size_t *started = NULL;
+    const void **srcs = NULL;
+    int code;
+
+    if (runs) {
+        exec->runs = runs;
+        started = grow(exec->started, &exec->room.started, exec->want.started, sizeof(*started));
+    }
+    if (started) {
+        exec->started = started;
+        srcs = grow(exec->srcs, &exec->room.srcs, exec->want.srcs, sizeof(*srcs));
+    }
+    if (!srcs)
+        return err_set(HETMPI_ERR_MEMORY, "no memory to run a schedule of %zu steps", exec->want.started - 1);
+    exec->srcs = srcs;
+    code = grow_events(exec);
+    return code ? code : grow_scratch(exec);
+}
+
+void exec_ended(struct exec *exec)
+{
+    exec->running = false;
+    fit(exec);   /* an error is found again, and told, by the run that needs the memory */
+}
+
+static int want_exec(struct comm *comm)
+{
+    if (!comm->exec)
+        comm->exec = calloc(1, sizeof(*comm->exec));
+    return comm->exec ? HETMPI_SUCCESS : err_set(HETMPI_ERR_MEMORY, "no memory to run a collective");
+}
+
+/* The provider, and the wires that the schedule uses. A wire that cannot be opened is told by the message that needs it:
+ * with few elements there may be none. */
+static int open_paths(struct comm *comm, const struct call *call, const struct exec_plan *plan)
+{
+    struct wire *wire;
+    size_t messages = 0;
+    int code = HETMPI_SUCCESS;
+
+    for (int i = 0; i < plan->sched->n_steps; i++) {
+        const struct sched_step *step = &plan->sched->steps[i];
+        if (step->kind == STEP_SEND || step->kind == STEP_RECV) {
+            wire_for(comm, step->peer, &wire);
+            messages += (size_t)plan->window;
+        }
+    }
+    for (int w = 0; w < 2 && !code; w++) {
+        wire = w ? comm->wire_mpi : comm->wire_shm;
+        if (wire && wire->ops->reserve)
+            code = wire->ops->reserve(wire, messages);
+    }
+    return code || coll_traits(call->kind) & COLL_PAIRS ? code : open_island(comm);
+}
+
+int exec_plan_make(struct comm *comm, const struct call *call, struct exec_plan **out)
+{
+    struct exec_plan *plan = calloc(1, sizeof(*plan));
+    int code;
+
+    if (!plan)
+        return err_set(HETMPI_ERR_MEMORY, "no memory to plan a collective");
+    code = want_exec(comm);
+    if (!code)
+        code = make_plan(comm, call, plan);
+    if (code)
+        goto free_plan;
+    if (mem_has_device())
+        raise_to(&comm->exec->want.events, most_events(plan));
+    if (!comm->exec->running)
+        code = fit(comm->exec);
+    if (!code)
+        code = open_paths(comm, call, plan);
+    if (code)
+        goto free_plan;
+    *out = plan;
+    return HETMPI_SUCCESS;
+
+free_plan:
+    exec_plan_free(plan);
+    return code;
+}
+
+void exec_plan_free(struct exec_plan *plan)
+{
+    if (!plan)
+        return;
+    sched_free(plan->sched);
+    free(plan->scratch_at);
+    free(plan);
+}
+
+int exec_begin(struct comm *comm, const struct call *call, const struct exec_plan *plan, uint64_t number)
+{
+    struct exec *exec;
+    size_t n;
+    int code = want_exec(comm);
+
+    if (code)
+        return code;
+    exec = comm->exec;
+    if (!plan) {
+        code = make_plan(comm, call, &exec->own);
+        if (!code && !(coll_traits(call->kind) & COLL_PAIRS))
+            code = open_island(comm);
+        plan = &exec->own;
+    }
+    if (!code)
+        code = fit(exec);
+    if (code)
+        return code;
+    exec->running = true;
     exec->call = *call;
     exec->number = number;
+    exec->sched = plan->sched;
     exec->element = red_size(call->type);
-    exec->chunk = choose_chunk(comm, call);
-    exec->chunks = sched_chunks(call->count, exec->chunk);
-    exec->window = choose_window(comm, exec);
+    exec->chunk = plan->chunk;
+    exec->chunks = plan->chunks;
+    exec->window = plan->window;
     exec->delay = exec->window / 2;
+    exec->scratch_slot = plan->scratch_slot;
+    exec->scratch_at = plan->scratch_at;
+    exec->scale_straight = plan->scale_straight;
+    exec->aside = plan->aside ? exec->scratch + plan->aside_at : NULL;
     exec->slots = exec->slot_array;
     n = (size_t)exec->sched->n_steps;
-    runs = grow(exec->runs, &exec->runs_room, n * (size_t)exec->window + 1, sizeof(*runs));
-    started = runs ? grow(exec->started, &exec->started_room, n + 1, sizeof(*started)) : NULL;
-    if (runs)
-        exec->runs = runs;
-    if (!started)
-        return err_set(HETMPI_ERR_MEMORY, "no memory to run a schedule of %zu steps", n);
-    exec->started = started;
-    memset(started, 0, n * sizeof(*started));
+    memset(exec->started, 0, n * sizeof(*exec->started));
     for (int s = 0; s < exec->window; s++)
-        exec->slots[s].runs = runs + (size_t)s * n;
-    code = lay_out_scratch(comm, exec);
-    if (code)
-        return code;
+        exec->slots[s].runs = exec->runs + (size_t)s * n;
     exec->first = exec->opened = 0;
     exec->cursor = (struct sched_cursor){0};
     exec->cursor_valid = sched_cursor_next(exec->sched, exec->chunks, exec->delay, &exec->cursor, &exec->cursor_chunk,

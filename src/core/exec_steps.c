@@ -112,11 +112,8 @@ static int start_reduce(struct comm *comm, struct exec *exec, const struct sched
                             .divide_by = step->final && exec->call.op == RED_AVG ? (uint32_t)comm->size : 0};
     int code = exec_want_stream(&exec->reduce_stream);
 
-    if (step->n_in > RED_MAX_INPUTS) {
-        srcs = malloc((size_t)step->n_in * sizeof(*srcs));
-        if (!srcs)
-            return err_set(HETMPI_ERR_MEMORY, "no memory for a reduction of %d inputs", step->n_in);
-    }
+    if (step->n_in > RED_MAX_INPUTS)
+        srcs = exec->srcs;
     range_of(comm, exec, &step->out, chunk, &first, &length);
     for (at = 0; at < length && !code; at += run) {
         run = sched_view_run(&out, first + at, length - at, &call.dst);
@@ -133,9 +130,23 @@ static int start_reduce(struct comm *comm, struct exec *exec, const struct sched
         call.count = run;
         code = reduce_run(exec, chunk, &call);
     }
-    if (srcs != few)
-        free(srcs);
     return code;
+}
+
+/* The staging copy of a premultiplied sum. */
+static int copy_scaled(struct exec *exec, void *dst, const void *src, size_t count)
+{
+    struct red_call call = {.type = exec->call.type, .n = 1, .srcs = &src, .dst = dst, .count = count,
+                            .scale = exec->call.scale};
+    int code;
+
+    if (!exec->scale_straight) {
+        code = mem_copy_async(dst, src, count * exec->element, exec->copy_stream);
+        if (code)
+            return code;
+        src = dst;
+    }
+    return mem_reduce_async(&call, exec->copy_stream);
 }
 
 static int start_copy(struct comm *comm, struct exec *exec, const struct sched_step *step, size_t chunk)
@@ -143,6 +154,7 @@ static int start_copy(struct comm *comm, struct exec *exec, const struct sched_s
     size_t from, to, length, run, at;
     struct sched_view in = view_of(comm, exec, &step->in, chunk), out = view_of(comm, exec, &step->out, chunk);
     void *src, *dst;
+    bool scale = exec->call.premul && step->in.buffer == BUF_SEND;
     int code = exec_want_stream(&exec->copy_stream);
 
     range_of(comm, exec, &step->in, chunk, &from, &length);
@@ -150,7 +162,10 @@ static int start_copy(struct comm *comm, struct exec *exec, const struct sched_s
     for (at = 0; at < length && !code; at += run) {
         run = sched_view_run(&in, from + at, length - at, &src);
         run = sched_view_run(&out, to + at, run, &dst);
-        code = src == dst ? HETMPI_SUCCESS : mem_copy_async(dst, src, run * in.element, exec->copy_stream);
+        if (scale)
+            code = copy_scaled(exec, dst, src, run);
+        else if (src != dst)
+            code = mem_copy_async(dst, src, run * in.element, exec->copy_stream);
     }
     return code;
 }

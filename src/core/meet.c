@@ -45,7 +45,8 @@ void meet_describe(uint64_t what, uint64_t count, char *text, size_t bytes)
     else if (!(traits & COLL_OWN_TABLE))
         snprintf(counts, sizeof(counts), "count %llu, ", (unsigned long long)count);
     if (traits & COLL_REDUCES)
-        snprintf(op, sizeof(op), ", %s", red_op_name((enum red_op)(what >> 16 & 255)));
+        snprintf(op, sizeof(op), ", %s",
+                 what & MEET_PREMUL ? "premul_sum" : red_op_name((enum red_op)(what >> 16 & 255)));
     if (traits & COLL_ROOTED)
         snprintf(root, sizeof(root), ", root %d", (int)(what >> 32));
     snprintf(text, bytes, "%s(%s%s%s%s%s)", coll_name(kind), counts, red_type_name((enum red_type)(what >> 8 & 255)), op,
@@ -67,14 +68,40 @@ static const char *differing_field(const struct verdict *v)
         return coll_traits((enum coll_kind)(v->what & 255)) & COLL_TABLE ? "counts" : "count";
     if (x >> 8 & 255)
         return "type";
-    if (x >> 16 & 255)
+    if (x >> 16 & 255 || x & MEET_PREMUL)
         return "op";
     return x & MEET_IN_PLACE ? "MPI_IN_PLACE" : "root";
 }
 
+/* 8-bit floats come in two families, whose bytes mean different numbers: what to do where ranks mix them. */
+static const char *family(uint64_t what)
+{
+    switch ((enum red_type)(what >> 8 & 255)) {
+    case RED_E4M3:
+    case RED_E5M2:
+        return "OCP";
+    case RED_E4M3_FNUZ:
+    case RED_E5M2_FNUZ:
+        return "FNUZ";
+    default:
+        return NULL;
+    }
+}
+
+static void family_text(const struct verdict *v, char *text, size_t bytes)
+{
+    const char *here = family(v->what), *there = family(v->bad_what);
+
+    text[0] = '\0';
+    if (here && there && here != there)
+        snprintf(text, bytes, ": the same bytes are other numbers in the fp8 formats of the %s family and of the %s family "
+                 "(rank 0's); hetmpi converts neither: let all ranks use one family, every rank can reduce both", there,
+                 here);
+}
+
 static int judge(struct comm *comm, struct meet *meet, const struct verdict *v)
 {
-    char here[128], there[128];
+    char here[128], there[128], families[256];
     int code;
 
     if (!comm->cfg->check)
@@ -85,17 +112,22 @@ static int judge(struct comm *comm, struct meet *meet, const struct verdict *v)
     }
     meet_describe(v->what, v->count, here, sizeof(here));
     meet_describe(v->bad_what, v->bad_count, there, sizeof(there));
+    family_text(v, families, sizeof(families));
     code = err_set(HETMPI_ERR_MISMATCH, "collective call %llu: the %s of rank %lld differs: it called %s, rank 0 called "
-                   "%s", (unsigned long long)meet->number, differing_field(v), (long long)v->bad_rank, there, here);
+                   "%s%s", (unsigned long long)meet->number, differing_field(v), (long long)v->bad_rank, there, here,
+                   families);
     report_mismatch(comm, meet->number, err_text());
     return code;
 }
 
-static int make_net(struct comm *comm)
+int meet_open(struct comm *comm)
 {
-    struct meet_net *net = calloc(1, sizeof(*net));
+    struct meet_net *net;
     size_t n = (size_t)comm->n_groups;
 
+    if (comm->one_node || comm->net)
+        return HETMPI_SUCCESS;
+    net = calloc(1, sizeof(*net));
     if (!net)
         return err_set(HETMPI_ERR_MEMORY, "no memory for meetings");
     net->recv = calloc(2 * n, sizeof(*net->recv));
@@ -133,13 +165,10 @@ int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t coun
 {
     struct ctl_meet *post;
     unsigned parity;
-    int code;
+    int code = meet_open(comm);
 
-    if (!comm->one_node && !comm->net) {
-        code = make_net(comm);
-        if (code)
-            return code;
-    }
+    if (code)
+        return code;
     *meet = (struct meet){.number = ++comm->meetings};
     parity = meet->number & 1;
     if (comm->net)

@@ -12,9 +12,10 @@
 #include "core/comm.h"
 
 /* kind, type, op, MPI_IN_PLACE (where all ranks must give it) and root of a call in one word, for comparing; and whether
- * the counts are added up instead of compared. */
+ * the counts are added up instead of compared. A premultiplied sum is a sum with a mark: the scalars are each rank's. */
 #define MEET_IN_PLACE (UINT64_C(1) << 24)
 #define MEET_SUMS (UINT64_C(1) << 25)
+#define MEET_PREMUL (UINT64_C(1) << 26)
 static inline uint64_t meet_what(enum coll_kind kind, enum red_type type, enum red_op op, int root, bool in_place)
 {
     return (uint64_t)kind | (uint64_t)type << 8 | (uint64_t)op << 16 | (in_place ? MEET_IN_PLACE : 0) |
@@ -27,6 +28,8 @@ struct meet {
     uint64_t sum;    /* COLL_OWN_TABLE, when done: of all ranks' counts as posted; 0 when their tables fit: see tables.h */
 };
 
+/* Memory for meetings, taken once; the first post does it else. */
+int meet_open(struct comm *comm);
 /* Posts this rank's part. `data` (at most CTL_SMALL_MAX + CTL_INLINE bytes) may be NULL when bytes is 0. */
 int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t count, const void *data, size_t bytes);
 /* *done when all have posted. HETMPI_ERR_MISMATCH (with *done): they called different things; every rank gets the same

@@ -44,9 +44,15 @@ const char *sched_phase_name(enum sched_phase phase)
     return "none";
 }
 
+struct sched *sched_share(struct sched *sched)
+{
+    atomic_fetch_add_explicit(&sched->shares, 1, memory_order_relaxed);
+    return sched;
+}
+
 void sched_free(struct sched *sched)
 {
-    if (!sched)
+    if (!sched || atomic_fetch_sub_explicit(&sched->shares, 1, memory_order_acq_rel) > 0)
         return;
     free(sched->steps);
     free(sched->refs);

@@ -26,6 +26,7 @@
 #ifndef HETMPI_SCHED_H
 #define HETMPI_SCHED_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -152,6 +153,7 @@ struct sched {
     struct sched_step *steps;
     struct sched_ref *refs;
     struct sched_scratch *scratch;
+    _Atomic int shares;                 /* holders beyond the first: see sched_share */
 };
 
 /* What a builder must know of a call beyond the topology. */
@@ -164,13 +166,15 @@ struct sched_call {
     bool stage_recv;       /* likewise the receive buffer: results go to scratch, then are copied */
     bool gathered;         /* alltoall with two levels: the blocks of an island for a rank of another node go as one
                             * message, not one by one */
+    bool scale;            /* reductions, with stage_send: the copy multiplies, so nothing else may read that buffer */
 };
 
 /* Builds this rank's (topo->rank) schedule. COLL_BARRIER has none (the meeting of the ranks is all of it).
  * Root's send_layout etc. are set by the builder. Errors: HETMPI_ERR_MEMORY, HETMPI_ERR_ARG.
- * sched_free(NULL) is fine. */
+ * sched_free(NULL) is fine; a schedule goes with its last holder. */
 int sched_build(const struct topo *topo, const struct sched_call *call, struct sched **out);
 void sched_free(struct sched *sched);
+struct sched *sched_share(struct sched *sched);   /* one more holder */
 size_t sched_bytes(const struct sched *sched);   /* memory it takes */
 
 /* Elements of chunk c: the first, and how many (L), when `count` elements are cut into chunks of `chunk` elements. */

@@ -110,6 +110,36 @@ size_t small_result_bytes(const struct comm *comm, const struct call *call)
     }
 }
 
+/* A premultiplied sum: what is posted is the product. A frame of its own, for its room on the stack. */
+static int __attribute__((noinline)) post_scaled(struct comm *comm, struct meet *meet, const struct call *call,
+                                                 const void *data, size_t bytes)
+{
+    _Alignas(64) unsigned char product[CTL_SMALL_MAX];
+
+    red_run(&(struct red_call){.type = call->type, .n = 1, .srcs = &data, .dst = product, .scale = call->scale,
+                               .count = bytes / red_size(call->type)});
+    return meet_post(comm, meet, call_what(call), call->agree, product, bytes);
+}
+
+int small_post(struct comm *comm, struct meet *meet, const struct call *call, const void *data, size_t bytes)
+{
+    if (call->premul && bytes)
+        return post_scaled(comm, meet, call, data, bytes);
+    return meet_post(comm, meet, call_what(call), call->agree, data, bytes);
+}
+
+#define PARTIAL_BYTES ((size_t)CTL_SMALL_MAX * 4)   /* a wide fp8 element takes four times its size */
+
+int small_reserve(struct comm *comm)
+{
+    if (comm->topo.islands == 1 || comm->small_partials)
+        return HETMPI_SUCCESS;
+    comm->small_partials = malloc((size_t)comm->topo.islands * PARTIAL_BYTES);
+    if (!comm->small_partials)
+        return err_set(HETMPI_ERR_MEMORY, "no memory for the partial results of %d islands", comm->topo.islands);
+    return HETMPI_SUCCESS;
+}
+
 /* One island's ranks, in island order, at element `first` of what they posted -> dst. */
 static void reduce_island(struct comm *comm, const struct call *call, uint64_t number, size_t first, size_t count,
                           int island, void *dst, bool wide, uint32_t divide_by)
@@ -131,19 +161,17 @@ static int reduce_all(struct comm *comm, const struct call *call, uint64_t numbe
     const void *srcs[RED_MAX_INPUTS];
     bool exact = comm->cfg->wire_precision == CFG_PRECISION_EXACT;
     uint32_t divide_by = call->op == RED_AVG ? (uint32_t)comm->size : 0;
-    size_t stride = CTL_SMALL_MAX * 4;   /* a wide fp8 element takes four times its size */
+    int code;
 
     if (topo->islands == 1) {
         reduce_island(comm, call, number, first, count, 0, dst, false, divide_by);
         return HETMPI_SUCCESS;
     }
-    if (!comm->small_partials) {
-        comm->small_partials = malloc((size_t)topo->islands * stride);
-        if (!comm->small_partials)
-            return err_set(HETMPI_ERR_MEMORY, "no memory for the partial results of %d islands", topo->islands);
-    }
+    code = small_reserve(comm);
+    if (code)
+        return code;
     for (int i = 0; i < topo->islands; i++) {
-        unsigned char *partial = comm->small_partials + (size_t)i * stride;
+        unsigned char *partial = comm->small_partials + (size_t)i * PARTIAL_BYTES;
         if (topo_island_size(topo, i) == 1 && !exact) {
             srcs[i] = meet_data(comm, topo_member(topo, i, 0), number) + first * red_size(call->type);
             continue;
@@ -241,8 +269,7 @@ int small_run(struct comm *comm, const struct call *call)
     if (code)
         return code;
     small_payload(comm, call, &data, &bytes);
-    code = meet_post(comm, &meet, meet_what(call->kind, call->type, call->op, call->root, call->asked_in_place),
-                     call->agree, data, bytes);
+    code = small_post(comm, &meet, call, data, bytes);
     if (code)
         return code;
     code = meet_poll(comm, &meet, &done);

@@ -13,7 +13,7 @@
 
 static uint64_t what_of(const struct call *call)
 {
-    return meet_what(call->kind, call->type, call->op, call->root, call->asked_in_place);
+    return call_what(call);
 }
 
 static void beat_on(struct comm *comm, enum status_wait wait, const struct call *call, const struct op *message,

@@ -58,7 +58,7 @@ static void collective_head(const struct comm *comm, const struct meet *meet, co
     size_t used;
 
     report->number = comm->meetings;
-    report->what = meet_what(call->kind, call->type, call->op, call->root, call->asked_in_place);
+    report->what = call_what(call);
     report->count = call->agree;
     used = (size_t)snprintf(text, bytes, "%s (call %llu, count %zu) on rank %d: nothing moved for %.3g s (setting TIMEOUT)",
                             coll_name(call->kind), (unsigned long long)comm->meetings, call->count, comm->rank, seconds);

@@ -87,7 +87,8 @@ int mem_stream_wait_event(mem_stream_t *stream, mem_event_t *event);
  * MEM_DEVICE and MEM_HOST_PINNED operands only. */
 int mem_copy_async(void *dst, const void *src, size_t bytes, mem_stream_t *stream);
 int mem_set_async(void *dst, int byte, size_t bytes, mem_stream_t *stream);
-int mem_reduce_async(const struct red_call *call, mem_stream_t *stream);   /* *call and its srcs array are copied */
+/* *call, its srcs array and what `scale` points to (host memory) are copied. */
+int mem_reduce_async(const struct red_call *call, mem_stream_t *stream);
 /* The stream stores value at a word of pinned host memory after its earlier work (release order), or waits until
  * *word >= value (as unsigned numbers) before its later work. */
 int mem_stream_write_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value);

@@ -184,6 +184,7 @@ struct sim_op {
     int byte;                                     /* SET */
     size_t src_bytes;                             /* REDUCE: of each input */
     struct red_call call;
+    unsigned char scale[RED_SCALE_BYTES];         /* REDUCE, where call.scale is set */
     struct sim_operands *inputs;
     struct mem_event *event;                      /* RECORD, WAIT_EVENT: holds a reference */
     uint64_t ticket;

@@ -103,6 +103,8 @@ static void touch_memory(struct sim_op *op)
             op->inputs->at[i] = op->inputs->place[i].at;
         op->call.srcs = op->inputs->at;
         op->call.dst = op->dst.at;
+        if (op->call.scale)
+            op->call.scale = op->scale;
         red_run(&op->call);
     }
 }
@@ -286,11 +288,13 @@ int mem_reduce_async(const struct red_call *call, mem_stream_t *stream)
         red_run(call);
         return HETMPI_SUCCESS;
     }
-    if (call->n < 1 || call->n > RED_MAX_INPUTS || !red_supported(call->type, call->op))
+    if (call->n < 1 || call->n > RED_MAX_INPUTS || !red_supported(call->type, call->scale ? RED_PROD : call->op))
         return err_set(HETMPI_ERR_INTERNAL, "sim: a reduction (%s of %s) of %u inputs cannot be run",
                        red_op_name(call->op), red_type_name(call->type), call->n);
     if (call->count == 0)
         return HETMPI_SUCCESS;
+    if (call->scale)
+        memcpy(op.scale, call->scale, red_size(call->type));
     op.bytes = call->count * (call->dst_wide ? red_wide_size(call->type) : red_size(call->type));
     op.src_bytes = call->count * (call->src_wide ? red_wide_size(call->type) : red_size(call->type));
     rc = take_inputs(call, op.src_bytes, inputs);

@@ -189,8 +189,29 @@ static void run_narrow(const struct red_kernels *kernels, const struct red_call 
     }
 }
 
+/* A product with one factor for all: the other operand of the kernel is a block of it. */
+static void run_scaled(const struct red_kernels *kernels, const struct red_call *call)
+{
+    size_t size = red_size(call->type), block = BLOCK_BYTES / size, filled = call->count < block ? call->count : block;
+    _Alignas(64) char factors[BLOCK_BYTES];
+    red_fp_t fp = red_fp_enter();
+
+    assert(red_supported(call->type, RED_PROD) && call->n == 1 && !call->src_wide && !call->dst_wide);
+    for (size_t i = 0; i < filled; i++)
+        memcpy(factors + i * size, call->scale, size);
+    for (size_t first = 0; first < call->count; first += block)
+        kernels->combine[call->type][RED_PROD]((char *)call->dst + first * size, factors,
+                                               at(call->srcs[0], first, size),
+                                               call->count - first < block ? call->count - first : block);
+    red_fp_leave(fp);
+}
+
 void red_run_with(const struct red_kernels *kernels, const struct red_call *call)
 {
+    if (call->scale) {
+        run_scaled(kernels, call);
+        return;
+    }
     assert(red_supported(call->type, call->op));
     assert(call->n >= 1 && call->n <= RED_MAX_INPUTS);
     if (call->count == 0)

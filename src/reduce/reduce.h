@@ -23,7 +23,8 @@ enum red_type {
     RED_TYPES
 };
 
-/* Reductions. AVG is SUM with one division at the end (struct red_call.divide_by); PREMUL_SUM multiplies first. */
+/* Reductions. AVG is SUM with one division at the end (struct red_call.divide_by). A premultiplied sum is a SUM of
+ * operands that were scaled before, each by its rank (struct red_call.scale). */
 enum red_op {
     RED_SUM, RED_PROD, RED_MIN, RED_MAX, RED_BAND, RED_BOR, RED_BXOR, RED_LAND, RED_LOR, RED_LXOR, RED_AVG,
     RED_OPS
@@ -42,6 +43,8 @@ enum red_op {
  * divide_by > 1: the result is divided by it before the one rounding (integers truncate toward zero). Only AVG looks
  * at it; AVG with 0 or 1 is a plain sum.
  * n == 1 is legal and means: convert and divide (where neither applies a copy, bit for bit, NaN too).
+ * scale, where not NULL, is one element: dst[i] = *scale * srcs[0][i], with the arithmetic and the one rounding of PROD.
+ * Then n is 1, nothing is wide, the type has PROD, and op and divide_by mean nothing.
  * dst may be the same pointer as any of srcs (same range); no other overlap. No alignment is required.
  * The caller's rounding mode, flushing of subnormals and floating-point traps have no effect.
  * NaN results are one fixed quiet NaN per format, so that all runtimes agree (the list is in arith.h).
@@ -55,7 +58,9 @@ struct red_call {
     const void *const *srcs;
     void *dst;
     size_t count;
+    const void *scale;
 };
+#define RED_SCALE_BYTES 16   /* room for an element of any type that can be scaled */
 
 size_t red_size(enum red_type type);                      /* bytes of one element */
 size_t red_wide_size(enum red_type type);                 /* bytes of one accumulator (>= red_size) */

@@ -42,8 +42,23 @@ ARITH_PAIRS(SCALAR)
 #define ENTRY(T, O, f, acc, op) [RED_##T][RED_##O] = scalar_##T##_##O,
 static void (*const scalar[RED_TYPES][RED_OPS])(const struct red_call *call) = { ARITH_PAIRS(ENTRY) };
 
+static void run_scaled(const struct red_call *call)
+{
+    size_t size = red_size(call->type);
+
+    for (size_t i = 0; i < call->count; i++) {
+        const void *factors[2] = {call->scale, (const char *)call->srcs[0] + i * size};
+        red_run_scalar(&(struct red_call){.type = call->type, .op = RED_PROD, .n = 2, .srcs = factors,
+                                          .dst = (char *)call->dst + i * size, .count = 1});
+    }
+}
+
 void red_run_scalar(const struct red_call *call)
 {
+    if (call->scale) {
+        run_scaled(call);
+        return;
+    }
     assert(red_supported(call->type, call->op));
     assert(call->n >= 1 && call->n <= RED_MAX_INPUTS);
     bool narrow = red_size(call->type) != red_wide_size(call->type);

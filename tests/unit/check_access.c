@@ -40,6 +40,9 @@ static bool buffer_fits(const struct check *k, int rank, const struct sched_step
         return r->space == ref->range.space && (!blocks || r->island == ref->range.island) && e.first >= own.first &&
                e.first + e.length <= own.first + own.length;
     }
+    /* An input that is to be scaled is there for the copy that scales it alone. */
+    if (k->c->call.scale && ref->buffer == BUF_SEND && step->out.buffer != BUF_SCRATCH)
+        return false;
     int staged = ref->buffer == BUF_SEND ? CHECK_STAGE_SEND : CHECK_STAGE_RECV;
     bool wire = step->kind == STEP_SEND || step->kind == STEP_RECV;
     if (k->c->staged && (k->c->staged[rank] & staged) && step->kind != STEP_COPY && !(wire && wires_take_host(k)))

@@ -293,7 +293,7 @@ static void kernels(void **state)
 {
     enum { COUNT = 1000 };
     static int32_t plain[COUNT];
-    int32_t *input[RED_MAX_INPUTS], *output, *host;
+    int32_t *input[RED_MAX_INPUTS], *output, *host, factor = 3;
     const void *srcs[RED_MAX_INPUTS];
     struct red_call call = {.type = RED_INT32, .op = RED_SUM, .srcs = srcs, .count = COUNT};
 
@@ -327,6 +327,14 @@ static void kernels(void **state)
     ok(mem_reduce_async(&call, NULL));   /* pinned host memory is fine, in place too */
     ok(mem_stream_synchronize(NULL));
     assert_int_equal(host[7], 1007);
+    call.n = 1;
+    call.scale = &factor;
+    ok(mem_reduce_async(&call, NULL));
+    factor = 0;   /* it was copied */
+    ok(mem_stream_synchronize(NULL));
+    assert_int_equal(host[7], 3021);
+    call.n = 2;
+    call.scale = NULL;
     srcs[1] = plain;
     fails(mem_reduce_async(&call, NULL), HETMPI_ERR_DEVICE, "pin it");
     srcs[1] = host;

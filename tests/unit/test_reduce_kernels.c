@@ -158,6 +158,61 @@ static void every_kernel_is_as_scalar(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* Products with one factor: every factor of 8-bit formats with every element, some of the others'. */
+static void scaling_is_as_scalar(void **state)
+{
+    static const size_t counts[] = { 0, 1, 7, 263, MOST_ELEMENTS };
+    unsigned char every[256], factors[256][RED_SCALE_BYTES];
+    int wrong = 0;
+    (void)state;
+    for (int i = 0; i < 256; i++) {
+        every[i] = (unsigned char)i;
+        memcpy(factors[i], inputs[1] + 8 * i, RED_SCALE_BYTES);
+    }
+    for (const struct red_kernels *const *kernels = red_kernels_usable(); *kernels; kernels++)
+        for (int type = 0; type < RED_TYPES; type++) {
+            struct red_call call = { .type = (enum red_type)type, .n = 1 };
+            if (!red_supported(call.type, RED_PROD))
+                continue;
+            for (size_t c = 0; c < ROWS(counts); c++) {
+                call.count = counts[c];
+                call.scale = factors[c * 31 % 256];
+                wrong += check_call(*kernels, &call);
+            }
+            for (int f = 0; f < 256; f++) {
+                memcpy(inputs[0], every, sizeof(every));
+                call.count = sizeof(every) / red_size(call.type);
+                call.scale = red_size(call.type) == 1 ? &every[f] : factors[f];
+                wrong += check_apart(*kernels, call, &(struct place){ "every element", 0, 0 });
+            }
+        }
+    assert_int_equal(wrong, 0);
+}
+
+/* What it means, by hand: the product rounded once to the element's format. */
+static void scaling_rounds_once(void **state)
+{
+    static const struct { enum red_type type; uint64_t factor, element, product; } cases[] = {
+        { RED_INT8, 3, 0x7f, 0x7d },                        /* 381 wraps to 125 */
+        { RED_UINT32, 0xffffffff, 2, 0xfffffffe },
+        { RED_BFLOAT16, 0x3f81, 0x3f81, 0x3f82 },           /* (1 + 2^-7)^2 = 1.01568... */
+        { RED_FLOAT16, 0x7bff, 0x4000, 0x7c00 },            /* twice the largest */
+        { RED_FLOAT32, 0x3eaaaaab, 0x40400000, 0x3f800000 },
+        { RED_E4M3, 0x7e, 0x40, 0x7f },                     /* past the largest: no infinity there */
+        { RED_E5M2, 0x7b, 0x40, 0x7c },
+        { RED_E4M3_FNUZ, 0xc8, 0x00, 0x00 },                /* no -0 */
+        { RED_E5M2_FNUZ, 0x7f, 0x44, 0x80 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ROWS(cases); i++) {
+        const void *src = &cases[i].element;
+        uint64_t product = 0;
+        red_run(&(struct red_call){ .type = cases[i].type, .n = 1, .srcs = &src, .dst = &product, .count = 1,
+                                    .scale = &cases[i].factor });
+        assert_int_equal(product, cases[i].product);
+    }
+}
+
 /* On formats that are their own accumulator the wide flags change nothing. */
 static void wide_flags_mean_nothing_to_wide_formats(void **state)
 {
@@ -210,6 +265,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kernel_is_as_scalar),
+        cmocka_unit_test(scaling_is_as_scalar),
+        cmocka_unit_test(scaling_rounds_once),
         cmocka_unit_test(wide_flags_mean_nothing_to_wide_formats),
         cmocka_unit_test(sixty_four_inputs),
     };

@@ -113,9 +113,10 @@ static void finish_call(struct random *r, struct job *job)
     c->delay = c->window / 2;
     c->order = (enum check_order)draw(r, CHECK_ORDERS);
     c->seed = draw(r, UINT64_MAX);
-    if (chance(r, 3)) {
+    c->call.scale = job->ranks > 1 && coll_traits(kind) & COLL_REDUCES && chance(r, 8);
+    if (c->call.scale || chance(r, 3)) {
         for (int i = 0; i < job->ranks; i++) {
-            job->staged[i] = (unsigned char)draw(r, 4);
+            job->staged[i] = (unsigned char)(draw(r, 4) | (c->call.scale ? CHECK_STAGE_SEND : 0));
             if ((c->call.in_place || c->same) && job->staged[i])
                 job->staged[i] = CHECK_STAGE_SEND | CHECK_STAGE_RECV;
         }
