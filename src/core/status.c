@@ -11,11 +11,6 @@
 #define PUT(field, value) atomic_store_explicit(&status->field, (value), memory_order_relaxed)
 #define GET(field) atomic_load_explicit(&status->field, memory_order_relaxed)
 
-static uint64_t what_of(const struct call *call)
-{
-    return call_what(call);
-}
-
 static void beat_on(struct comm *comm, enum status_wait wait, const struct call *call, const struct op *message,
                     uint64_t number, uint64_t now)
 {
@@ -30,7 +25,7 @@ static void beat_on(struct comm *comm, enum status_wait wait, const struct call 
         PUT(wait_bytes, m->send || m->matched ? m->bytes : m->room);
     } else if (wait == WAIT_ELSEWHERE) {
         PUT(wait_call, number);
-        PUT(wait_what, call ? what_of(call) : COLL_KINDS);
+        PUT(wait_what, call ? call_what(call) : COLL_KINDS);
     }
     PUT(wait, (uint32_t)wait);
     PUT(beat_ns, now);
