@@ -48,7 +48,12 @@ enum {
     COLL_OWN_TABLE = 32,    /* blocks of different lengths, of which each rank knows its own */
     COLL_CHAIN = 64,        /* in the order of the ranks: scan, exscan */
 };
-unsigned coll_traits(enum coll_kind kind);
+/* Asked several times in the smallest call. */
+extern const unsigned char coll_traits_of[COLL_KINDS] __attribute__((visibility("hidden")));
+static inline unsigned coll_traits(enum coll_kind kind)
+{
+    return (unsigned)kind < COLL_KINDS ? coll_traits_of[kind] : 0;
+}
 
 enum sched_space { SPACE_VECTOR, SPACE_BLOCKS };
 enum sched_cut_how { CUT_WEIGHT, CUT_BLOCK };
