@@ -164,7 +164,7 @@ int coll_start(struct hetmpi_request *request)
 
 static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *out)
 {
-    struct hetmpi_request *request;
+    struct hetmpi_request *request = NULL;
     struct comm *comm;
     struct call call;
     int code;
@@ -187,7 +187,7 @@ static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *o
 
 static int persistent(MPI_Comm user, MPI_Info info, const struct raw *raw, hetmpi_request_t *out)
 {
-    struct hetmpi_request *request;
+    struct hetmpi_request *request = NULL;
     struct comm *comm;
     struct call call;
     int code;
@@ -246,7 +246,7 @@ static int stream_alone(const struct call *call, mem_stream_t *stream)
 static int stream_queue(MPI_Comm user, const struct raw *raw, struct comm *comm, const struct call *call,
                         mem_stream_t *stream)
 {
-    struct hetmpi_request *request;
+    struct hetmpi_request *request = NULL;
     int code;
 
     if (comm->size == 1)

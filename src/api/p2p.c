@@ -173,7 +173,7 @@ static void free_request(struct op *op)
 
 static int make_request(MPI_Comm user, const struct raw *raw, struct hetmpi_request **out)
 {
-    struct hetmpi_request *request;
+    struct hetmpi_request *request = NULL;
     struct comm *comm;
     int code = find_comm(user, raw->function, &comm);
 
@@ -198,7 +198,7 @@ static int make_request(MPI_Comm user, const struct raw *raw, struct hetmpi_requ
 
 static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *out)
 {
-    struct hetmpi_request *request;
+    struct hetmpi_request *request = NULL;
     int code;
 
     if (!out)
@@ -217,7 +217,7 @@ static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *o
 
 static int on_stream(MPI_Comm user, const struct raw *raw, hetmpi_stream_t stream)
 {
-    struct hetmpi_request *request;
+    struct hetmpi_request *request = NULL;
     int code = make_request(user, raw, &request);
 
     if (!code && raw->peer == MPI_PROC_NULL) {

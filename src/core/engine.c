@@ -37,10 +37,16 @@ bool engine_trylock(void) { return pthread_mutex_trylock(&engine.lock) == 0; }
 
 int engine_pending(void) { return atomic_load_explicit(&engine.pending, memory_order_relaxed); }
 
+/* Counters that are written under the lock alone, and read anywhere. */
+static void count(_Atomic int *counter, int by)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_release);
+}
+
 static void op_begin(struct op *op, bool wake)
 {
     op->id = ++op->comm->ops;
-    atomic_fetch_add(&engine.pending, 1);
+    count(&engine.pending, 1);
     if (wake && engine.thread_runs)
         pthread_cond_signal(&engine.work);
 }
@@ -70,8 +76,8 @@ void engine_op_end(struct op *op, int code)
         /* The stream goes on even after an error: it must never hang. */
         atomic_store_explicit(op->stream_word, op->stream_value, memory_order_release);
     }
-    atomic_fetch_add(&comm->progress, 1);
-    atomic_fetch_sub(&engine.pending, 1);
+    atomic_fetch_add_explicit(&comm->progress, 1, memory_order_relaxed);
+    count(&engine.pending, -1);
     if (op->orphan)
         op->release(op);
     else
@@ -103,7 +109,7 @@ void engine_submit(struct op *op)
     else
         comm->head = op;
     comm->tail = op;
-    atomic_fetch_add(&comm->queued, 1);
+    count(&comm->queued, 1);
     op_begin(op, wants_thread(op));
     if (comm->head == op)
         progress_comm(comm);   /* posts it, so that peers need not wait until this rank does */
@@ -120,7 +126,7 @@ static void finish(struct comm *comm, int code)
     comm->head = op->next;
     if (!comm->head)
         comm->tail = NULL;
-    atomic_fetch_sub(&comm->queued, 1);
+    count(&comm->queued, -1);
     engine_op_end(op, code);
 }
 
@@ -403,11 +409,29 @@ bool engine_progress(void)
     return moved;
 }
 
+/* A short cut that is next: its peers are likely to post any moment, and looking again costs less than letting go of
+ * the lock in between. */
+#define HURRY_POLLS 64
+
+static void hurry(struct op *op)
+{
+    struct comm *comm = op->comm;
+    int most = comm->spin < HURRY_POLLS ? comm->spin : HURRY_POLLS;
+
+    if (!engine_trylock())
+        return;
+    for (int i = 0; i < most && comm->head == op; i++)
+        progress_comm(comm);
+    engine_unlock();
+}
+
 int engine_wait(struct op *op)
 {
     struct comm *comm = op->comm;
     struct watch watch;
 
+    if (op->small && !op->p2p && !atomic_load_explicit(&op->done, memory_order_acquire))
+        hurry(op);
     if (!atomic_load_explicit(&op->done, memory_order_acquire)) {
         watch_begin(&watch, comm, op);
         while (!atomic_load_explicit(&op->done, memory_order_acquire)) {
