@@ -94,8 +94,9 @@ struct comm *comm_find(MPI_Comm user)
     return comm && comm->stillborn ? NULL : comm;
 }
 
-/* Settings of one communicator: the process's, changed by the entries of info. NULL with *code set on error. */
-static struct cfg *settings_from_info(MPI_Info info, int *code)
+/* Settings of one communicator: the process's, changed by the entries of info. NULL with *code set on error.
+ * *islands: whether ISLANDS is among them. */
+static struct cfg *settings_from_info(MPI_Info info, int *code, bool *islands)
 {
     char key[MPI_MAX_INFO_KEY + 1], value[MPI_MAX_INFO_VAL + 1];
     struct cfg *cfg = malloc(sizeof(*cfg));
@@ -115,6 +116,7 @@ static struct cfg *settings_from_info(MPI_Info info, int *code)
             free(cfg);
             return NULL;
         }
+        *islands |= strcmp(key, "islands") == 0;
     }
     *code = HETMPI_SUCCESS;
     return cfg;
@@ -184,7 +186,7 @@ int comm_get(MPI_Comm user, MPI_Info info, struct comm **out)
         return err_set(HETMPI_ERR_MEMORY, "no memory for a communicator");
     comm->cfg = cfg_process();
     if (info != MPI_INFO_NULL) {
-        comm->cfg_own = settings_from_info(info, &code);
+        comm->cfg_own = settings_from_info(info, &code, &comm->islands_own);
         comm->cfg = comm->cfg_own;
         /* A rank whose info is bad still takes part, or the others would wait for it: setup.c spreads the error. */
     }
@@ -220,7 +222,7 @@ free_comm:
  * made, all ranks meet once more before any goes. */
 static bool needs_goodbye(struct comm *comm)
 {
-    return comm->size > 1 && exec_used(comm) && !comm->goodbye_said && !comm_failed(comm);
+    return comm->size > 1 && comm->ran && !comm->goodbye_said && !comm_failed(comm);
 }
 
 static void goodbye(struct comm *comm, struct op *op)

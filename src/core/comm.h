@@ -82,6 +82,7 @@ struct comm {
     int rank, size;
     const struct cfg *cfg;     /* of this communicator */
     struct cfg *cfg_own;       /* non-NULL: allocated for it */
+    bool islands_own;          /* ISLANDS was given for it: one label for each of its ranks, not of the job's */
     struct topo topo;
     int32_t *pids;             /* [size] */
     char (*vendors)[8];        /* [size] */
@@ -127,6 +128,7 @@ struct comm {
     struct p2p *p2p;           /* messages: see p2p.c; a communicator of one rank has it from its first message on */
     _Atomic uint64_t progress; /* grows whenever something moved; watched by waits */
 
+    bool ran;                  /* some rank has begun a schedule: known to all */
     bool goodbye_said;
     bool stillborn;            /* set-up ended in a timeout: only the failure is kept */
     struct mail *mail;         /* short messages to other nodes that MPI still holds: see mail.c */

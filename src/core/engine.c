@@ -235,8 +235,12 @@ static int step_queued(struct comm *comm, struct op *op)
 /* All have come and agree: combines a short cut, or starts the schedule. */
 static int step_met(struct comm *comm, struct op *op, bool *done)
 {
-    int code = tables_check(comm, &op->call, &op->meet);
+    bool others = coll_traits(op->call.kind) & COLL_OWN_TABLE;   /* may have blocks where this rank has none */
+    int code;
 
+    if (!op->small && op->call.kind != COLL_BARRIER && (op->call.count || others))
+        comm->ran = true;
+    code = tables_check(comm, &op->call, &op->meet);
     if (code == COMM_AGAIN) {
         op->state = OP_TABLES;
         return HETMPI_SUCCESS;

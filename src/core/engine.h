@@ -142,7 +142,6 @@ void exec_describe(const struct comm *comm, char *text, size_t bytes);   /* wher
 /* After a failure: queued device work is finished, so that nothing touches the caller's buffers any more. */
 void exec_stop(struct comm *comm);
 void exec_release(struct comm *comm);
-bool exec_used(const struct comm *comm);   /* a run has begun on comm, hence on all its ranks */
 
 /* watch.c: waiting. */
 void watch_begin(struct watch *watch, const struct comm *comm, const struct op *op);

@@ -246,11 +246,6 @@ void exec_stop(struct comm *comm)
     exec->running = false;
 }
 
-bool exec_used(const struct comm *comm)
-{
-    return comm->exec && comm->exec->number;
-}
-
 void exec_release(struct comm *comm)
 {
     struct exec *exec = comm->exec;

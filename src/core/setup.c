@@ -66,12 +66,10 @@ static uint64_t host_key(void)
     return key;
 }
 
-/* The item of a list setting for this rank: by rank of MPI_COMM_WORLD, or of this communicator when the list was given
- * for it alone. */
-static int list_item(const struct comm *comm, const char *name, const char *list, char *item, size_t bytes)
+/* The item of a list setting for this rank: `index` is the rank in MPI_COMM_WORLD, or in this communicator when the
+ * list was given for it alone. */
+static int list_item(int index, const char *name, const char *list, char *item, size_t bytes)
 {
-    int index = comm->cfg_own ? comm->rank : proc_world_rank();
-
     if (cfg_list_item(list, index, item, bytes))
         return HETMPI_SUCCESS;
     return err_set(HETMPI_ERR_CONFIG, "%s=%s has %d entries, rank %d has none: give one for each rank", name, list,
@@ -85,7 +83,7 @@ static int fill_place(const struct comm *comm, struct comm_facts *facts)
 
     facts->node_key = host_key();
     if (comm->cfg->sim_nodes[0]) {
-        code = list_item(comm, "SIM_NODES", comm->cfg->sim_nodes, item, sizeof(item));
+        code = list_item(proc_world_rank(), "SIM_NODES", comm->cfg->sim_nodes, item, sizeof(item));
         if (code)
             return code;
         facts->node_key = proc_hash(facts->node_key, item, strlen(item));
@@ -94,7 +92,8 @@ static int fill_place(const struct comm *comm, struct comm_facts *facts)
         facts->island_key = proc_hash(facts->node_key, facts->vendor, strlen(facts->vendor));
         return HETMPI_SUCCESS;
     }
-    code = list_item(comm, "ISLANDS", comm->cfg->islands, item, sizeof(item));
+    code = list_item(comm->islands_own ? comm->rank : proc_world_rank(), "ISLANDS", comm->cfg->islands, item,
+                     sizeof(item));
     if (code)
         return code;
     facts->island_key = proc_hash(PROC_HASH_START, item, strlen(item));

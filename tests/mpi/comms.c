@@ -143,6 +143,36 @@ static void check_and_use(MPI_Comm comm, const char *what)
     use(comm, what, 30011);
 }
 
+/* Settings for one communicator leave the job's lists what they are: by rank in the world, which here is not the rank
+ * in the communicator. A list given for the communicator is by its own ranks. */
+static void check_own_settings(void)
+{
+    MPI_Comm comm;
+    MPI_Info info;
+    hetmpi_comm_info_t map;
+    char labels[2 * 64 + 1] = "";
+    int rank;
+    t_stage("settings of one communicator");
+    T_MPI(MPI_Info_create(&info));
+    T_MPI(MPI_Info_set(info, "chunk", "16K"));
+    T_MPI(MPI_Comm_split(MPI_COMM_WORLD, 0, -t_rank, &comm));
+    T_OK(hetmpi_comm_attach(comm, info));
+    check_and_use(comm, "reversed, with a chunk size of its own");
+    T_MPI(MPI_Comm_free(&comm));
+    for (int r = 0; r < t_ranks; r++)   /* the first rank alone */
+        snprintf(labels + strlen(labels), sizeof labels - strlen(labels), "%s%c", r ? "," : "", r ? 'q' : 'p');
+    T_MPI(MPI_Info_set(info, "islands", labels));
+    T_MPI(MPI_Comm_split(MPI_COMM_WORLD, 0, -t_rank, &comm));
+    MPI_Comm_rank(comm, &rank);
+    T_OK(hetmpi_comm_attach(comm, info));
+    T_OK(hetmpi_comm_info(comm, &map));
+    T_CHECK(map.island == (rank > 0) && map.islands == (t_ranks > 1 ? 2 : 1), "islands=%s: island %d of %d on rank %d",
+            labels, map.island, map.islands, rank);
+    use(comm, "reversed, with islands of its own", 3);
+    T_MPI(MPI_Comm_free(&comm));
+    T_MPI(MPI_Info_free(&info));
+}
+
 static void check_kinds(void)
 {
     MPI_Comm comm;
@@ -338,6 +368,38 @@ static void check_freed_while_pending(void)
     T_CHECK(one == t_ranks, "sum of ones is %d", one);
 }
 
+/* Only the first two ranks have data in the calls on a communicator: the others must part from it as these do. */
+static void check_idle_ranks(void)
+{
+    size_t counts[64] = { 0 }, displs[64] = { 0 };
+    int peer = t_rank ^ 1;
+    if (t_ranks < 3)
+        return;
+    for (int round = 0; round < 2; round++) {
+        MPI_Comm comm;
+        hetmpi_request_t request;
+        t_stage("ranks without data, %s", round ? "detach" : "free");
+        T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        T_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+        if (t_rank < 2) {
+            counts[peer] = LONG;
+            flight[0][0] = t_rank + 5;
+        }
+        T_OK(hetmpi_ialltoallv(flight[0], counts, displs, MPI_INT32_T, flight[1], counts, displs, MPI_INT32_T, comm,
+                               &request));
+        if (round) {
+            T_OK(hetmpi_wait(&request, MPI_STATUS_IGNORE));
+            T_OK(hetmpi_comm_detach(comm));
+            T_MPI(MPI_Comm_free(&comm));
+        } else {
+            T_MPI(MPI_Comm_free(&comm));
+            T_OK(hetmpi_wait(&request, MPI_STATUS_IGNORE));
+        }
+        if (t_rank < 2)
+            T_CHECK(flight[1][0] == peer + 5, "got %d", flight[1][0]);
+    }
+}
+
 static void check_detach(void)
 {
     MPI_Comm comm;
@@ -397,6 +459,7 @@ int main(int argc, char **argv)
         flight[i] = t_malloc(LONG * sizeof **flight);
     learn_vendors();
     check_kinds();
+    check_own_settings();
     T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &a));
     T_MPI(MPI_Comm_split(MPI_COMM_WORLD, 0, -t_rank, &b));
     T_MPI(MPI_Comm_set_errhandler(a, MPI_ERRORS_RETURN));
@@ -410,6 +473,7 @@ int main(int argc, char **argv)
     T_MPI(MPI_Comm_free(&a));
     T_MPI(MPI_Comm_free(&b));
     check_freed_while_pending();
+    check_idle_ranks();
     check_detach();
     check_abort();
     for (int i = 0; i < FLIGHT; i++)
