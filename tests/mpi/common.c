@@ -30,7 +30,7 @@ int t_rank, t_ranks;
 
 static const char *test_name = "?";
 static _Atomic int failures;
-static char stage[256] = "start";
+static char stage[512] = "start";
 
 int t_failures(void)
 {
@@ -162,7 +162,7 @@ bool t_fail(const char *file, int line, const char *format, ...)
         return false;
     va_list args;
     va_start(args, format);
-    char text[768];
+    char text[1024];
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     const char *slash = strrchr(file, '/');

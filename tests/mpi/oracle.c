@@ -465,11 +465,11 @@ static bool close_part(enum t_fmt part, enum t_op op, const void *got, const voi
 }
 
 bool t_expect_close(enum t_fmt fmt, enum t_op op, const void *got, const void *const *patterns, int ranks,
-                    int roundings, size_t n, const char *what)
+                    int roundings, size_t first, size_t n, const char *what)
 {
     size_t size = t_size(fmt);
     for (size_t i = 0; i < n; i++) {
-        size_t at = i % T_PATTERN * size;
+        size_t at = (first + i) % T_PATTERN * size;
         const char *g = (const char *)got + i * size;
         long double error, allowed;
         long double want = t_is_float(fmt) ? reduce_float(fmt, op, patterns, ranks, at)

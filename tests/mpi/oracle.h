@@ -46,6 +46,6 @@ void t_oracle(enum t_fmt fmt, enum t_op op, const void *const *patterns, int ran
 bool t_expect(enum t_fmt fmt, const void *got, const void *pattern, size_t first, size_t n, const char *what);
 /* The same for T_RANDOM data: within the error that so many roundings allow. */
 bool t_expect_close(enum t_fmt fmt, enum t_op op, const void *got, const void *const *patterns, int ranks,
-                    int roundings, size_t n, const char *what);
+                    int roundings, size_t first, size_t n, const char *what);
 
 #endif

@@ -111,7 +111,7 @@ static void check_random(const struct reduction *r, size_t count, unsigned turn,
     int roundings = (narrow ? islands + joined : t_ranks) + 2;
     if (!call_once(r, count, (enum in_place)(turn % WAYS), turn, HETMPI_SUCCESS))
         return;
-    t_expect_close(r->fmt, r->op, result, (const void *const *)patterns, t_ranks, roundings, count,
+    t_expect_close(r->fmt, r->op, result, (const void *const *)patterns, t_ranks, roundings, 0, count,
                    "allreduce of random data");
     *hash = t_fold(*hash, result, count * t_size(r->fmt));
 }
