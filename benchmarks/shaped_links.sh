@@ -4,8 +4,9 @@
 # bytes that each host must send and receive, and MPI's own allreduce beside it.
 #   benchmarks/shaped_links.sh [BUILD] [FOLDER]     BUILD: tree with the benchmarks (default build/release), FOLDER: for
 #                                                   the JSON lines and logs (default BUILD/shaped_links)
-# SHAPED_BYTES, SHAPED_RANKS="1+1 2+2" and SHAPED_RAILS="1 2" choose other runs; SHAPED_PREFIX="chrt -f 10" puts the ranks
-# before whatever else a shared machine is doing. Prints a markdown table. Exit 77: cannot be done here, with the reason.
+# SHAPED_BYTES, SHAPED_RANKS="1+1 2+2" and SHAPED_RAILS="1 2" choose other runs; SHAPED_PREFIX="nice -n -15" puts the ranks
+# before what else a shared machine is doing (real-time ranks that spin would starve the kernel's own threads, which move
+# the packets). Prints a markdown table. Exit 77: cannot be done here, with the reason.
 #
 # Each host is a namespace for the network, the host name and process numbers, so MPI and hetmpi find two hosts by
 # themselves, as with two containers; nothing tells them. The kernel, its clock and the cores are shared, so latency and

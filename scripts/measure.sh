@@ -30,6 +30,6 @@ failed=0
 python3 scripts/measure.py "$out" $only || failed=1
 case $only in *links*)
     printf '\n### Two hosts with shaped links\n\n'
-    SHAPED_PREFIX=${MEASURE_PREFIX:-} benchmarks/shaped_links.sh build/release "$out/links" || [ $? = 77 ] || failed=1
+    SHAPED_PREFIX=${MEASURE_PREFIX:+nice -n -15} benchmarks/shaped_links.sh build/release "$out/links" || [ $? = 77 ] || failed=1
 esac
 exit $failed
