@@ -72,15 +72,28 @@ static int prepare(MPI_Comm user, MPI_Info info, const struct raw *raw, struct c
 static int run_blocking(struct comm *comm, const struct call *call)
 {
     struct op op;
+    struct meet meet;
+    bool met = false;
 
     if (comm->size == 1)
         return run_alone(call);
-    if (atomic_load_explicit(&comm->queued, memory_order_acquire) == 0 && small_fits(comm, call) &&
-        (comm->one_node || call->kind != COLL_BARRIER) && cpu_can_touch(call->send) && cpu_can_touch(call->recv))
-        return small_run(comm, call);
+    if (atomic_load_explicit(&comm->queued, memory_order_acquire) == 0 && cpu_can_touch(call->send) &&
+        cpu_can_touch(call->recv)) {
+        if (small_fits(comm, call) && (comm->one_node || call->kind != COLL_BARRIER))
+            return small_run(comm, call);
+        if (pairs_may(comm, call)) {
+            int code = pairs_run(comm, call, &meet);
+            if (code != COMM_AGAIN)
+                return code;
+            met = true;
+        }
+    }
     memset(&op, 0, offsetof(struct op, text));
     op.comm = comm;
     op.call = *call;
+    op.met = met;
+    if (met)
+        op.meet = meet;
     engine_submit(&op);
     return engine_wait(&op);
 }

@@ -103,7 +103,7 @@ void engine_submit(struct op *op)
     }
     atomic_store_explicit(&op->done, false, memory_order_relaxed);
     engine_lock();
-    op->state = op->event && op->stream_value ? OP_WAIT_STREAM : OP_QUEUED;
+    op->state = op->met ? OP_MEET : op->event && op->stream_value ? OP_WAIT_STREAM : OP_QUEUED;
     if (comm->tail)
         comm->tail->next = op;
     else
@@ -216,6 +216,8 @@ static int post(struct comm *comm, struct op *op)
         small_payload(comm, &op->call, &data, &bytes);
         return small_post(comm, &op->meet, &op->call, op->stage ? comm->small_stage : data, bytes);
     }
+    if (pairs_may(comm, &op->call))
+        return pairs_post(comm, &op->meet, &op->call, !on_device(op->call.send) && !on_device(op->call.recv));
     return meet_post(comm, &op->meet, call_what(&op->call), op->call.agree, data, bytes);
 }
 
@@ -248,6 +250,11 @@ static int step_met(struct comm *comm, struct op *op, bool *done)
     if (code)
         return code;
     if (op->call.kind == COLL_BARRIER || op->call.count == 0) {
+        *done = true;
+        return HETMPI_SUCCESS;
+    }
+    if (pairs_may(comm, &op->call) && pairs_all_here(comm, op->meet.number)) {
+        pairs_combine(comm, &op->call, op->meet.number);
         *done = true;
         return HETMPI_SUCCESS;
     }

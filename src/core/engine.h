@@ -69,6 +69,7 @@ struct op {
     bool stage;                /* a short cut whose buffers the CPU may not touch */
     struct exec_plan *plan;    /* of a schedule, see exec.c; NULL: made when it runs */
     struct meet meet;
+    bool met;                  /* it was held before the op was submitted */
     mem_event_t *event;        /* on_stream: where the caller's stream must come to */
     uint64_t stream_value;     /* on_stream: what the stream waits for; 0: not on a stream */
     _Atomic uint64_t *stream_word;   /* ... where */
@@ -116,6 +117,8 @@ void engine_stop(void);
 bool small_fits(const struct comm *comm, const struct call *call);
 /* Blocking, buffers in host memory, nothing queued on comm. */
 int small_run(struct comm *comm, const struct call *call);
+/* Waits until all have come to the meeting. */
+int small_wait(struct comm *comm, struct meet *meet, const struct call *call);
 /* What this rank posts, but for the scaling of a premultiplied sum: small_post does that. */
 void small_payload(const struct comm *comm, const struct call *call, const void **data, size_t *bytes);
 /* meet_post for a short cut; data: host memory. */
@@ -126,6 +129,15 @@ int small_reserve(struct comm *comm);
 int small_combine(struct comm *comm, const struct call *call, uint64_t number, void *out, bool packed);
 /* Bytes of the result, packed (0: this rank gets none). */
 size_t small_result_bytes(const struct comm *comm, const struct call *call);
+
+/* small_pairs.c: the short cut of those whose counts only pairs of ranks know: it may be tried (all ranks alike); posts
+ * this rank's part, with its data if the CPU can read them and they are few; all posts have data; and after that. */
+bool pairs_may(const struct comm *comm, const struct call *call);
+int pairs_post(struct comm *comm, struct meet *meet, const struct call *call, bool readable);
+bool pairs_all_here(const struct comm *comm, uint64_t number);
+void pairs_combine(const struct comm *comm, const struct call *call, uint64_t number);
+/* Blocking, as small_run. COMM_AGAIN: the meeting is over, and the rest is the engine's: see op->met. */
+int pairs_run(struct comm *comm, const struct call *call, struct meet *meet);
 
 /* exec.c: schedules. */
 struct exec;

@@ -9,6 +9,7 @@
 #define CHUNK_LOCAL (256u << 10)   /* inside one island there is no link to fill and drain: see docs/performance.md */
 #define PIECE_MIN (32u << 10)   /* of a block, between pairs */
 #define WINDOW_HOST 8
+#define WINDOW_NODES 64     /* between nodes MPI asks before it sends, behind what is on its way already */
 #define WINDOW_DEVICE 16    /* work on a device is known to be done only when it is asked for */
 #define GATHERED_MAX 4096u   /* bytes of a block of alltoall: beyond it a message is worth its start, a detour is not */
 #define CACHE_ENTRIES 32
@@ -114,7 +115,9 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
 
 static int choose_window(const struct comm *comm, const struct exec_plan *plan)
 {
-    size_t window = comm->cfg->window > 0 ? (size_t)comm->cfg->window : comm->any_device ? WINDOW_DEVICE : WINDOW_HOST;
+    size_t window = comm->cfg->window > 0 ? (size_t)comm->cfg->window
+                  : comm->topo.nodes > 1 && !comm->any_device ? WINDOW_NODES
+                  : comm->any_device ? WINDOW_DEVICE : WINDOW_HOST;
 
     if (window > WINDOW_MAX)
         window = WINDOW_MAX;

@@ -493,7 +493,7 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
     if (code)
         return code;
     choose_spin(comm);
-    comm->chunk_max = comm->cfg->chunk ? comm->cfg->chunk : comm->any_device ? 1 << 20 : 256 << 10;
+    comm->chunk_max = comm->cfg->chunk ? comm->cfg->chunk : comm->any_device || comm->topo.nodes > 1 ? 1 << 20 : 256 << 10;
     comm->small_ok = comm->one_node && all_islands_fit(&comm->topo);
     topo_choose_levels(&comm->topo, comm->cfg->levels, why, sizeof(why));
     log_map(comm, why);

@@ -256,13 +256,31 @@ int small_combine(struct comm *comm, const struct call *call, uint64_t number, v
     }
 }
 
+int small_wait(struct comm *comm, struct meet *meet, const struct call *call)
+{
+    struct watch watch;
+    bool done;
+    int code = meet_poll(comm, meet, &done);
+
+    if (done || code)
+        return code;
+    watch_begin(&watch, comm, NULL);
+    do {
+        if (engine_pending() && engine_progress())
+            watch.polls = 0;   /* a peer may come only after what else is under way here */
+        code = watch_pause(&watch, comm, meet, call);
+        if (code)
+            return code;
+        code = meet_poll(comm, meet, &done);
+    } while (!done && !code);
+    return code;
+}
+
 int small_run(struct comm *comm, const struct call *call)
 {
     struct meet meet;
-    struct watch watch;
     const void *data;
     size_t bytes;
-    bool done;
     int code;
 
     code = comm_failed(comm);
@@ -272,18 +290,7 @@ int small_run(struct comm *comm, const struct call *call)
     code = small_post(comm, &meet, call, data, bytes);
     if (code)
         return code;
-    code = meet_poll(comm, &meet, &done);
-    if (!done && !code) {
-        watch_begin(&watch, comm, NULL);
-        do {
-            if (engine_pending() && engine_progress())
-                watch.polls = 0;   /* a peer may come only after what else is under way here */
-            code = watch_pause(&watch, comm, &meet, call);
-            if (code)
-                return code;
-            code = meet_poll(comm, &meet, &done);
-        } while (!done && !code);
-    }
+    code = small_wait(comm, &meet, call);
     if (!code)
         code = small_combine(comm, call, meet.number, call->recv, false);
     atomic_store_explicit(&comm->mine->status.finished, meet.number, memory_order_relaxed);
