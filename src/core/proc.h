@@ -20,6 +20,8 @@ bool proc_started(void);           /* the last has succeeded, and MPI_Finalize h
 int proc_thread_level(void);       /* MPI_THREAD_* that MPI granted */
 bool proc_may_call_mpi(void);      /* this thread may call MPI now */
 bool proc_may_interrupt_mpi(void); /* ... even when another thread is in MPI, by the application's leave, at this moment */
+void proc_let_mpi_progress(void);  /* a peer may be stuck in an MPI call that needs this process: lets MPI work, if this
+                                      thread may call it */
 void proc_mark_progress_thread(void);   /* this thread is hetmpi's own */
 int proc_comm_keyval(void);        /* attribute of communicators: struct comm */
 int proc_world_rank(void);

@@ -168,7 +168,7 @@ static int look_around(struct watch *watch, struct comm *comm, const struct meet
 {
     uint64_t progress = atomic_load_explicit(&comm->progress, memory_order_relaxed);
     double timeout = comm->cfg->timeout, seconds;
-    int flag, code;
+    int code;
 
     be_seen(watch, comm, call);
     code = look_for_dead(comm);
@@ -183,9 +183,7 @@ static int look_around(struct watch *watch, struct comm *comm, const struct meet
     seconds = (double)(now - watch->began_ns) / 1e9;
     if (timeout > 0 && seconds > timeout)
         return time_out(watch, comm, meet, call, seconds);
-    /* A peer may be stuck in an MPI call that needs this process to make progress. */
-    if (proc_may_call_mpi())
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+    proc_let_mpi_progress();
     return HETMPI_SUCCESS;
 }
 
