@@ -128,6 +128,8 @@ int hetmpi_op_free(MPI_Op *op);
 
 /* Bytes of one element of a supported type; HETMPI_ERR_TYPE otherwise. */
 int hetmpi_type_size(MPI_Datatype type, size_t *bytes);
+/* *flag: whether reductions of this type by this operation exist (the table above). Any handles may be asked about. */
+int hetmpi_op_supported(MPI_Datatype type, MPI_Op op, int *flag);
 
 /*
  * Requests and streams
@@ -327,6 +329,8 @@ int hetmpi_malloc(size_t bytes, hetmpi_mem_t where, void **ptr);  /* bytes 0: *p
 int hetmpi_free(void *ptr);                                       /* NULL is fine */
 int hetmpi_memcpy(void *dst, const void *src, size_t bytes);      /* blocking; any two places; no overlap */
 int hetmpi_memset(void *dst, int byte, size_t bytes);             /* blocking */
+/* HETMPI_MEM_DEVICE where the CPU may not touch ptr. Any address may be asked about. */
+int hetmpi_mem_where(const void *ptr, hetmpi_mem_t *where);
 int hetmpi_stream_create(hetmpi_stream_t *stream);
 int hetmpi_stream_destroy(hetmpi_stream_t stream);                /* finishes its work first */
 int hetmpi_stream_synchronize(hetmpi_stream_t stream);
@@ -339,6 +343,12 @@ int hetmpi_deregister(void *ptr);
  */
 const char *hetmpi_version(void);      /* "0.1.0" */
 const char *hetmpi_build_info(void);   /* one line: backend, wires, providers, MPI, compiler */
+/* The process's value of a setting, by its name ("TIMEOUT"), as it would be written. HETMPI_ERR_ARG: no such setting, or
+ * the text is longer than bytes; HETMPI_ERR_CONFIG: the settings are wrong. */
+int hetmpi_setting(const char *name, char *text, size_t bytes);
+/* The MPI error code that error handlers get for one of hetmpi's. MPI_Error_string gives this process's last message of
+ * that code. HETMPI_SUCCESS: MPI_SUCCESS; while MPI is not there: MPI_ERR_OTHER. */
+int hetmpi_mpi_code(int code);
 
 #ifdef __cplusplus
 }

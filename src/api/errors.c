@@ -46,18 +46,42 @@ const char *hetmpi_last_error(void)
     return err_text();
 }
 
-/* The MPI error code for one of ours, its text being the message of now. */
+/* The MPI error code for one of ours. Under the lock. */
+static int mpi_code_locked(int code)
+{
+    if (!errors.error_class)
+        MPI_Add_error_class(&errors.error_class);
+    if (!errors.codes[code]) {
+        MPI_Add_error_code(errors.error_class, &errors.codes[code]);
+        MPI_Add_error_string(errors.codes[code], hetmpi_error_string(code));
+    }
+    return errors.codes[code];
+}
+
+int hetmpi_mpi_code(int code)
+{
+    int mpi_code, initialized = 0, finalized = 0;
+
+    if (code == HETMPI_SUCCESS)
+        return MPI_SUCCESS;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (!initialized || finalized)
+        return MPI_ERR_OTHER;
+    pthread_mutex_lock(&errors.lock);
+    mpi_code = mpi_code_locked(code > 0 && code < HETMPI_ERR_LAST ? code : HETMPI_ERR_INTERNAL);
+    pthread_mutex_unlock(&errors.lock);
+    return mpi_code;
+}
+
+/* The same, its text being the message of now. */
 static int mpi_code_of(const char *function, int code)
 {
     char text[MPI_MAX_ERROR_STRING];
     int mpi_code;
 
     pthread_mutex_lock(&errors.lock);
-    if (!errors.error_class)
-        MPI_Add_error_class(&errors.error_class);
-    if (!errors.codes[code])
-        MPI_Add_error_code(errors.error_class, &errors.codes[code]);
-    mpi_code = errors.codes[code];
+    mpi_code = mpi_code_locked(code);
     snprintf(text, sizeof(text), "hetmpi_%s: %s: %s", function, err_name(code), err_text());
     MPI_Add_error_string(mpi_code, text);
     pthread_mutex_unlock(&errors.lock);

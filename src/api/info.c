@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "core/config.h"
+#include "core/log.h"
 #include "mem/mem.h"
 
 #define TEXT_(x) #x
@@ -39,4 +41,30 @@ const char *hetmpi_build_info(void)
 
     pthread_once(&once, write_build_text);
     return build_text;
+}
+
+static int find_setting(const char *name, char *text, size_t bytes)
+{
+    const struct cfg *cfg = cfg_process();
+
+    if (!cfg)
+        return HETMPI_ERR_CONFIG;
+    if (!name || !text || !bytes)
+        return err_set(HETMPI_ERR_ARG, "setting: %s", !name ? "name is NULL" : "there is no room for the text");
+    for (size_t i = 0; i < cfg_rows(); i++) {
+        if (strcmp(cfg_row(i)->name, name) != 0)
+            continue;
+        cfg_value(cfg, i, text, bytes);
+        if (strlen(text) + 1 == bytes)
+            return err_set(HETMPI_ERR_ARG, "setting: the value of %s is longer than %zu bytes", name, bytes);
+        return HETMPI_SUCCESS;
+    }
+    return err_set(HETMPI_ERR_ARG, "setting: there is no setting %.40s (hetmpi_info lists all)", name);
+}
+
+int hetmpi_setting(const char *name, char *text, size_t bytes)
+{
+    int code = find_setting(name, text, bytes);
+
+    return code ? api_report(MPI_COMM_NULL, "setting", code) : HETMPI_SUCCESS;
 }

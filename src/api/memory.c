@@ -76,6 +76,20 @@ int hetmpi_memset(void *dst, int byte, size_t bytes)
     return report("memset", code);
 }
 
+int hetmpi_mem_where(const void *ptr, hetmpi_mem_t *where)
+{
+    struct mem_pointer what = {.kind = MEM_HOST};
+    int code = proc_start_device();
+
+    if (!code && !where)
+        code = err_set(HETMPI_ERR_ARG, "mem_where: where is NULL");
+    if (!code && ptr && mem_has_device())
+        code = mem_query(ptr, &what);
+    if (!code)
+        *where = what.kind == MEM_DEVICE ? HETMPI_MEM_DEVICE : HETMPI_MEM_HOST;
+    return report("mem_where", code);
+}
+
 int hetmpi_stream_create(hetmpi_stream_t *stream)
 {
     mem_stream_t *made;

@@ -13,13 +13,21 @@
 
 static struct {
     pthread_mutex_t lock;
-    _Atomic bool ready;
-    struct { MPI_Datatype handle; enum red_type type; bool used; } table[TABLE_SIZE];
+    _Atomic int known;         /* enum known */
+    struct { MPI_Datatype handle; enum red_type type; bool used; } table[TABLE_SIZE];   /* MPI's */
     MPI_Datatype own[6];
     MPI_Op avg;
-    struct { MPI_Op handle; enum red_op op; } ops[RED_OPS];
+    struct { MPI_Op handle; enum red_op op; } ops[RED_OPS];                             /* MPI's */
     int n_ops;
 } types = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* MPI's handles are known as soon as MPI is up; hetmpi's own, which must be freed, once hetmpi has started. */
+enum known { KNOWN_NONE, KNOWN_MPI, KNOWN_ALL };
+
+static const struct { const char *name; enum red_type type; int bytes; } own_types[6] = {
+    {"HETMPI_FLOAT16", RED_FLOAT16, 2},           {"HETMPI_BFLOAT16", RED_BFLOAT16, 2},
+    {"HETMPI_FLOAT8_E4M3", RED_E4M3, 1},          {"HETMPI_FLOAT8_E5M2", RED_E5M2, 1},
+    {"HETMPI_FLOAT8_E4M3_FNUZ", RED_E4M3_FNUZ, 1}, {"HETMPI_FLOAT8_E5M2_FNUZ", RED_E5M2_FNUZ, 1}};
 
 /* The last look-up of this thread: programs use one type again and again. */
 static _Thread_local struct { MPI_Datatype handle; enum red_type type; bool valid; } last;
@@ -128,49 +136,57 @@ static void free_all(void)
             MPI_Type_free(&types.own[i]);
     if (types.avg != MPI_OP_NULL)
         MPI_Op_free(&types.avg);
-    atomic_store(&types.ready, false);
+    atomic_store(&types.known, KNOWN_NONE);
 }
 
 static int make_own(void)
 {
-    static const struct { const char *name; enum red_type type; int bytes; } own[6] = {
-        {"HETMPI_FLOAT16", RED_FLOAT16, 2},           {"HETMPI_BFLOAT16", RED_BFLOAT16, 2},
-        {"HETMPI_FLOAT8_E4M3", RED_E4M3, 1},          {"HETMPI_FLOAT8_E5M2", RED_E5M2, 1},
-        {"HETMPI_FLOAT8_E4M3_FNUZ", RED_E4M3_FNUZ, 1}, {"HETMPI_FLOAT8_E5M2_FNUZ", RED_E5M2_FNUZ, 1}};
-
     for (int i = 0; i < 6; i++)
         types.own[i] = MPI_DATATYPE_NULL;
     types.avg = MPI_OP_NULL;
     for (int i = 0; i < 6; i++) {
-        if (MPI_Type_contiguous(own[i].bytes, MPI_BYTE, &types.own[i]) != MPI_SUCCESS ||
+        if (MPI_Type_contiguous(own_types[i].bytes, MPI_BYTE, &types.own[i]) != MPI_SUCCESS ||
             MPI_Type_commit(&types.own[i]) != MPI_SUCCESS)
-            return err_set(HETMPI_ERR_MPI, "cannot make the data type %s", own[i].name);
-        MPI_Type_set_name(types.own[i], own[i].name);
-        add(types.own[i], own[i].type);
+            return err_set(HETMPI_ERR_MPI, "cannot make the data type %s", own_types[i].name);
+        MPI_Type_set_name(types.own[i], own_types[i].name);
     }
     if (MPI_Op_create(avg_in_mpi, 1, &types.avg) != MPI_SUCCESS)
         return err_set(HETMPI_ERR_MPI, "cannot make the operation HETMPI_AVG");
     return HETMPI_SUCCESS;
 }
 
-static int make_ready(void)
+static void add_ops(void)
+{
+    types.n_ops = 0;
+#define OP(handle_, op_) types.ops[types.n_ops].handle = (handle_), types.ops[types.n_ops++].op = (op_)
+    OP(MPI_SUM, RED_SUM), OP(MPI_MAX, RED_MAX), OP(MPI_MIN, RED_MIN);
+    OP(MPI_PROD, RED_PROD), OP(MPI_BAND, RED_BAND), OP(MPI_BOR, RED_BOR), OP(MPI_BXOR, RED_BXOR);
+    OP(MPI_LAND, RED_LAND), OP(MPI_LOR, RED_LOR), OP(MPI_LXOR, RED_LXOR);
+#undef OP
+}
+
+static bool is_known(enum known known)
+{
+    return atomic_load_explicit(&types.known, memory_order_acquire) >= (int)known;
+}
+
+static int get_to_know(enum known known)
 {
     int code = HETMPI_SUCCESS;
 
     pthread_mutex_lock(&types.lock);
-    if (!atomic_load(&types.ready)) {
+    if (!is_known(KNOWN_MPI)) {
         memset(types.table, 0, sizeof(types.table));
         add_all();
+        add_ops();
+        atomic_store_explicit(&types.known, KNOWN_MPI, memory_order_release);
+    }
+    if (!is_known(known)) {
         code = make_own();
-        types.n_ops = 0;
-#define OP(handle_, op_) types.ops[types.n_ops].handle = (handle_), types.ops[types.n_ops++].op = (op_)
-        OP(MPI_SUM, RED_SUM), OP(MPI_MAX, RED_MAX), OP(MPI_MIN, RED_MIN), OP(types.avg, RED_AVG);
-        OP(MPI_PROD, RED_PROD), OP(MPI_BAND, RED_BAND), OP(MPI_BOR, RED_BOR), OP(MPI_BXOR, RED_BXOR);
-        OP(MPI_LAND, RED_LAND), OP(MPI_LOR, RED_LOR), OP(MPI_LXOR, RED_LXOR);
-#undef OP
-        if (!code)
+        if (!code) {
             proc_at_finalize(free_all);
-        atomic_store_explicit(&types.ready, !code, memory_order_release);
+            atomic_store_explicit(&types.known, KNOWN_ALL, memory_order_release);
+        }
     }
     pthread_mutex_unlock(&types.lock);
     return code;
@@ -180,7 +196,36 @@ static int want_ready(void)
 {
     int code = proc_start();
 
-    return code || atomic_load_explicit(&types.ready, memory_order_acquire) ? code : make_ready();
+    return code || is_known(KNOWN_ALL) ? code : get_to_know(KNOWN_ALL);
+}
+
+static bool find_type(MPI_Datatype type, enum red_type *found)
+{
+    for (size_t at = hash_of(type); types.table[at].used; at = (at + 1) & (TABLE_SIZE - 1))
+        if (types.table[at].handle == type) {
+            *found = types.table[at].type;
+            return true;
+        }
+    for (int i = 0; i < 6 && is_known(KNOWN_ALL); i++)
+        if (types.own[i] == type) {
+            *found = own_types[i].type;
+            return true;
+        }
+    return false;
+}
+
+static bool find_op(MPI_Op op, enum red_op *found)
+{
+    if (is_known(KNOWN_ALL) && op == types.avg) {
+        *found = RED_AVG;
+        return true;
+    }
+    for (int i = 0; i < types.n_ops; i++)
+        if (types.ops[i].handle == op) {
+            *found = types.ops[i].op;
+            return true;
+        }
+    return false;
 }
 
 int types_find(MPI_Datatype type, enum red_type *found)
@@ -194,14 +239,12 @@ int types_find(MPI_Datatype type, enum red_type *found)
     code = want_ready();
     if (code)
         return code;
-    for (size_t at = hash_of(type); types.table[at].used; at = (at + 1) & (TABLE_SIZE - 1))
-        if (types.table[at].handle == type) {
-            *found = last.type = types.table[at].type;
-            last.handle = type;
-            last.valid = true;
-            return HETMPI_SUCCESS;
-        }
-    return HETMPI_ERR_TYPE;
+    if (!find_type(type, found))
+        return HETMPI_ERR_TYPE;
+    last.handle = type;
+    last.type = *found;
+    last.valid = true;
+    return HETMPI_SUCCESS;
 }
 
 int types_find_op(MPI_Op op, enum red_op *found)
@@ -210,12 +253,7 @@ int types_find_op(MPI_Op op, enum red_op *found)
 
     if (code)
         return code;
-    for (int i = 0; i < types.n_ops; i++)
-        if (types.ops[i].handle == op) {
-            *found = types.ops[i].op;
-            return HETMPI_SUCCESS;
-        }
-    return HETMPI_ERR_OP;
+    return find_op(op, found) ? HETMPI_SUCCESS : HETMPI_ERR_OP;
 }
 
 void types_describe(MPI_Datatype type, char *text, size_t bytes)
@@ -240,6 +278,36 @@ MPI_Datatype hetmpi_own_datatype(enum hetmpi_own_type type)
 MPI_Op hetmpi_own_op_avg(void)
 {
     return want_ready() ? MPI_OP_NULL : types.avg;
+}
+
+/* MPI's handles: the same on all ranks, even where one of them cannot start, since they must not go different ways. */
+static int want_mpi_handles(void)
+{
+    int initialized = 0, finalized = 0;
+
+    if (is_known(KNOWN_MPI))
+        return HETMPI_SUCCESS;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (!initialized || finalized)
+        return err_set(HETMPI_ERR_STATE, "hetmpi was called %s", finalized ? "after MPI_Finalize" : "before MPI_Init");
+    return get_to_know(KNOWN_MPI);
+}
+
+int hetmpi_op_supported(MPI_Datatype type, MPI_Op op, int *flag)
+{
+    enum red_type found_type = 0;
+    enum red_op found_op = 0;
+    int code;
+
+    if (!flag)
+        code = err_set(HETMPI_ERR_ARG, "op_supported: flag is NULL");
+    else
+        code = want_mpi_handles();
+    if (code)
+        return api_report(MPI_COMM_NULL, "op_supported", code);
+    *flag = find_type(type, &found_type) && find_op(op, &found_op) && red_supported(found_type, found_op);
+    return HETMPI_SUCCESS;
 }
 
 int hetmpi_type_size(MPI_Datatype type, size_t *bytes)

@@ -26,6 +26,7 @@ enum kind {
     KIND_LABELS,   /* char[]: comma-separated words, none of them empty */
     KIND_VENDORS,  /* the same, each a vendor */
     KIND_NUMBERS,  /* the same, each a number */
+    KIND_CALLS,    /* the same, each all, none or a collective, which may have a - in front */
     KIND_TEXT      /* char[]: anything */
 };
 
@@ -36,6 +37,10 @@ struct setting {
     int64_t low, high;
     const char *initial;    /* the default, as it would be written */
 };
+
+#define CALLS                                                                                                       \
+    "allreduce reduce bcast allgather allgatherv gather gatherv scatter scatterv alltoall alltoallv reduce_scatter " \
+    "reduce_scatter_block scan exscan barrier"
 
 #define FIELD(name) offsetof(struct cfg, name), sizeof(((struct cfg *)0)->name)
 #define AGREE true
@@ -110,6 +115,9 @@ static const struct setting settings[] = {
       "Simulated device: the N-th operation of a kind fails, or operations from the N-th on take TIME longer",
       OWN, PROCESS},
      KIND_TEXT, FIELD(sim_fault), 0, 0, ""},
+    {{"PMPI", "list of all none " CALLS ", each name also with - in front: all,-barrier",
+      "Which of a program's own MPI calls libhetmpi_pmpi runs on hetmpi", AGREE, PROCESS},
+     KIND_CALLS, FIELD(pmpi), 0, 0, "all"},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
@@ -177,6 +185,9 @@ static bool check_items(enum kind kind, const char *list)
             return false;
         if (kind == KIND_NUMBERS && !parse_int(item, 0, INT_MAX, &number))
             return false;
+        if (kind == KIND_CALLS && cfg_word_index("all none " CALLS, item) < 0 &&
+            (*item != '-' || cfg_word_index(CALLS, item + 1) < 0))
+            return false;
     }
     return true;
 }
@@ -226,6 +237,7 @@ static bool parse_value(struct cfg *cfg, const struct setting *setting, const ch
         memcpy(field, &number, sizeof(number));
         return true;
     case KIND_LABELS:
+    case KIND_CALLS:
         if (!*text)
             return false;
         /* fall through */

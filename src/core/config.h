@@ -36,6 +36,7 @@ struct cfg {
     double sim_bandwidth, sim_peer_bandwidth, sim_latency;
     char sim_fault[256];
     char report[1024], dump[1024];   /* "" or a file; "", a signal's name, or a file */
+    char pmpi[256];           /* calls that libhetmpi_pmpi serves: words, comma separated */
 };
 
 /* One row of the table, for listings. */

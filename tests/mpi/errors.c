@@ -152,6 +152,41 @@ static void check_without_communicator(void)
         T_CHECK(hetmpi_error_string(code) && hetmpi_error_string(code)[0], "code %d has no text", code);
 }
 
+/* What a program can ask about the library. */
+static void check_questions(void)
+{
+    hetmpi_comm_info_t info;
+    hetmpi_mem_t where = HETMPI_MEM_DEVICE;
+    char text[64] = "", message[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0, class = 0;
+    void *p;
+    t_stage("questions");
+    T_OK(hetmpi_setting("TIMEOUT", text, sizeof text));
+    T_CHECK(strcmp(text, "0") == 0, "TIMEOUT is \"%s\"", text);
+    T_CODE(HETMPI_ERR_ARG, hetmpi_setting("TIMEOUTS", text, sizeof text));
+    T_CODE(HETMPI_ERR_ARG, hetmpi_setting("SMALL", text, 3));
+    T_CODE(HETMPI_ERR_ARG, hetmpi_setting(NULL, text, sizeof text));
+    T_CODE(HETMPI_ERR_ARG, hetmpi_setting("SMALL", NULL, 0));
+    T_CODE(HETMPI_ERR_ARG, hetmpi_op_supported(MPI_INT, MPI_SUM, NULL));
+    T_OK(hetmpi_mem_where(text, &where));
+    T_CHECK(where == HETMPI_MEM_HOST, "the stack is device memory");
+    T_OK(hetmpi_mem_where(NULL, &where));
+    T_CODE(HETMPI_ERR_ARG, hetmpi_mem_where(text, NULL));
+    T_OK(hetmpi_comm_info(MPI_COMM_SELF, &info));
+    T_OK(hetmpi_malloc(4096, HETMPI_MEM_DEVICE, &p));
+    T_OK(hetmpi_mem_where((char *)p + 4095, &where));
+    T_CHECK((where == HETMPI_MEM_DEVICE) == (info.device >= 0),
+            "device memory, with device %d: %d", info.device, (int)where);
+    T_OK(hetmpi_free(p));
+    T_CHECK(hetmpi_mpi_code(HETMPI_SUCCESS) == MPI_SUCCESS, "success is an error");
+    T_CODE(HETMPI_ERR_ROOT, hetmpi_bcast(in, 1, MPI_INT, -1, MPI_COMM_WORLD));
+    T_MPI(MPI_Error_string(hetmpi_mpi_code(HETMPI_ERR_ROOT), message, &length));
+    T_CHECK(strstr(message, "hetmpi_bcast") != NULL, "the last message is \"%s\"", message);
+    T_MPI(MPI_Error_class(hetmpi_mpi_code(HETMPI_ERR_DEVICE), &class));
+    T_CHECK(class > MPI_ERR_LASTCODE, "hetmpi's error class is %d", class);
+    T_CHECK(hetmpi_mpi_code(-5) == hetmpi_mpi_code(HETMPI_ERR_INTERNAL), "an unknown code is not internal");
+}
+
 static void check_requests(MPI_Comm comm)
 {
     hetmpi_request_t request = HETMPI_REQUEST_NULL, plain = HETMPI_REQUEST_NULL;
@@ -242,6 +277,8 @@ static void check_outside(const char *when)
     T_OK(hetmpi_waitany(1, &request, &index, &status));
     T_CHECK(flag && index == MPI_UNDEFINED, "no request: flag %d, index %d", flag, index);
     T_CHECK(hetmpi_version()[0] && hetmpi_build_info()[0] && hetmpi_error_string(HETMPI_ERR_STATE)[0], "no texts");
+    T_CODE(HETMPI_ERR_STATE, hetmpi_op_supported(MPI_INT, MPI_SUM, &flag));
+    T_CHECK(hetmpi_mpi_code(HETMPI_ERR_STATE) == MPI_ERR_OTHER, "an MPI error code without MPI");
     T_OK(hetmpi_malloc(64, HETMPI_MEM_DEVICE, &p));
     T_OK(hetmpi_memcpy(p, &x, sizeof x));
     T_OK(hetmpi_memcpy(&y, p, sizeof x));
@@ -284,6 +321,7 @@ int main(int argc, char **argv)
     T_CODE(HETMPI_ERR_ROOT, hetmpi_bcast(out, 1, MPI_INT, -1, comm));
     T_CHECK(handler_calls == 0, "a handler that is no longer set was called");
     check_without_communicator();
+    check_questions();
     check_intercommunicator();
     T_OK(hetmpi_barrier(comm));
     T_MPI(MPI_Comm_free(&comm));

@@ -146,6 +146,9 @@ static void check_all_pairs(void)
         for (int op = 0; op < T_OPS; op++) {
             struct reduction r = { (enum t_fmt)fmt, (enum t_op)op, t_mpi_type((enum t_fmt)fmt),
                                    t_fmt_name((enum t_fmt)fmt) };
+            int exists = -1;
+            T_OK(hetmpi_op_supported(r.type, t_mpi_op(r.op), &exists));
+            T_CHECK(exists == t_supported(r.fmt, r.op), "%s: hetmpi_op_supported gave %d", t_fmt_name(r.fmt), exists);
             if (t_supported(r.fmt, r.op)) {
                 check_pair(&r, turn++, &hash);
             } else {
@@ -220,6 +223,9 @@ static void refused(MPI_Datatype type, MPI_Op op, int expected, const char *what
     memset(data[0], 1, sizeof data[0]);
     memset(data[1], 0xA5, sizeof data[1]);
     t_stage("%s", what);
+    int exists = -1;
+    T_OK(hetmpi_op_supported(type, op, &exists));
+    T_CHECK(exists == 0, "hetmpi_op_supported gave %d", exists);
     T_CODE(expected, hetmpi_allreduce(data[0], data[1], 2, type, op, MPI_COMM_WORLD));
     T_CHECK(hetmpi_last_error()[0] != '\0', "no message");
     hetmpi_request_t request = HETMPI_REQUEST_NULL;

@@ -113,6 +113,7 @@ static void defaults(void **state)
     assert_string_equal(cfg.sim_vendors, "");
     assert_string_equal(cfg.sim_nodes, "");
     assert_string_equal(cfg.sim_fault, "");
+    assert_string_equal(cfg.pmpi, "all");
     assert_true(cfg.sim_bandwidth == 0 && cfg.sim_peer_bandwidth == 0 && cfg.sim_latency == 0);
 }
 
@@ -181,6 +182,27 @@ static void bad_values(void **state)
     memset(many + 15, 'a', sizeof(many) - 16);
     many[sizeof(many) - 1] = '\0';
     refused(load(many), "HETMPI_ISLANDS", "at most 16383");
+}
+
+/* The names of PMPI are those of the collectives. */
+static void lists_of_calls(void **state)
+{
+    char entry[64];
+
+    (void)state;
+    for (int kind = 0; kind < COLL_KINDS; kind++) {
+        snprintf(entry, sizeof(entry), "HETMPI_PMPI=all,-%s,%s", coll_name((enum coll_kind)kind),
+                 coll_name((enum coll_kind)kind));
+        assert_int_equal(load(entry), 0);
+        assert_string_equal(cfg.pmpi, strchr(entry, '=') + 1);
+    }
+    assert_int_equal(load("HETMPI_PMPI=none,bcast"), 0);
+    refused(load("HETMPI_PMPI="), "HETMPI_PMPI", "reduce_scatter_block");
+    refused(load("HETMPI_PMPI=brodcast"), "brodcast", "reduce_scatter_block");
+    refused(load("HETMPI_PMPI=all,-none"), "HETMPI_PMPI", "all none");
+    refused(load("HETMPI_PMPI=bcast,"), "HETMPI_PMPI", "all none");
+    refused(load("HETMPI_PMPI=bcast, reduce"), "HETMPI_PMPI", "all none");
+    refused(load("HETMPI_PMPI=--bcast"), "HETMPI_PMPI", "all none");
 }
 
 /* The bounds of the table fit those of the code. */
@@ -302,7 +324,7 @@ static void agreement(void **state)
         {"HETMPI_WINDOW=3", "WINDOW"}, {"HETMPI_WIRE=mpi", "WIRE"}, {"HETMPI_PROVIDER=mpi", "PROVIDER"},
         {"HETMPI_WIRE_PRECISION=exact", "WIRE_PRECISION"}, {"HETMPI_CHECK=0", "CHECK"},
         {"HETMPI_ISLANDS=a,b", "ISLANDS"}, {"HETMPI_SIM_VENDORS=amd", "SIM_VENDORS"},
-        {"HETMPI_SIM_NODES=1", "SIM_NODES"}, {"HETMPI_RAILS=x", "RAILS"}
+        {"HETMPI_SIM_NODES=1", "SIM_NODES"}, {"HETMPI_RAILS=x", "RAILS"}, {"HETMPI_PMPI=none", "PMPI"}
     };
     static char *const free_choice[] = {
         "HETMPI_TIMEOUT=3", "HETMPI_SPIN=3", "HETMPI_PROGRESS=wait", "HETMPI_LOG=info", "HETMPI_DEVICE=1",
@@ -366,7 +388,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes), cmocka_unit_test(times), cmocka_unit_test(lists), cmocka_unit_test(defaults),
         cmocka_unit_test(environment), cmocka_unit_test(unknown_names), cmocka_unit_test(bad_values),
-        cmocka_unit_test(small_fits_a_meeting), cmocka_unit_test(error_leaves_all_as_it_was),
+        cmocka_unit_test(lists_of_calls), cmocka_unit_test(small_fits_a_meeting), cmocka_unit_test(error_leaves_all_as_it_was),
         cmocka_unit_test(files), cmocka_unit_test(info_keys), cmocka_unit_test(values_round_trip),
         cmocka_unit_test(agreement), cmocka_unit_test(process_settings)
     };
