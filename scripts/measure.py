@@ -20,9 +20,9 @@ LEAST = 1 / 1.05        # of the ratio, at every size
 MEAN = 1.5              # of the reductions, over the sizes
 AGAIN = 2               # more runs of a size that misses the bar: the median counts
 PRESETS = {"openmpi": "release", "mpich": "release-mpich"}
-# Vendors of the ranks.
-SHAPES = {"1+1": "nvidia,amd", "2+2": "nvidia,amd,nvidia,amd", "3+1": "nvidia,nvidia,amd,nvidia",
-          "1+1+1": "nvidia,amd,cpu"}
+# Vendors of the ranks, and their islands where those are not the vendors.
+SHAPES = {"1+1": ("nvidia,amd", None), "2+2": ("nvidia,amd,nvidia,amd", None),
+          "3+1": ("nvidia,nvidia,amd,nvidia", None), "1+1+1": ("nvidia,amd,nvidia", "a,b,c")}
 SLOW = "HETMPI_SIM_BANDWIDTH=100M"
 
 folder = sys.argv[1]
@@ -43,8 +43,8 @@ def launcher(preset):
         return re.search(r"^MPIEXEC_EXECUTABLE:[^=]*=(.*)$", cache.read(), re.MULTILINE).group(1)
 
 
-def run(name, preset, kind, ranks, settings, options):
-    """The JSON rows of one run; an empty list if it gave none."""
+def run(name, preset, kind, ranks, settings, options, again=False):
+    """The JSON rows of one run; an empty list if it gave none. Repetitions are not listed among the commands."""
     global failed
     path = f"{folder}/{name}.json"
     if os.path.exists(path):
@@ -52,7 +52,7 @@ def run(name, preset, kind, ranks, settings, options):
     command = shlex.split(os.environ.get("MEASURE_PREFIX", "")) + [launcher(preset), "-n", str(ranks)]
     command += [f"build/{preset}/benchmarks/hetmpi_{kind}_bench"] + options
     shown = " ".join(settings + [os.path.basename(word) if "mpiexec" in word else word for word in command])
-    if shown not in commands:
+    if not again:
         commands.append(shown)
     environment = dict(os.environ, **dict(setting.split("=", 1) for setting in settings))
     with open(f"{folder}/{name}.log", "w", encoding="utf-8") as log:
@@ -83,9 +83,9 @@ def compared(name, preset, kind, sizes):
     for row in rows:
         values = [row["ratio"]]
         right = row["valid"]
-        while right and values[0] < LEAST and len(values) <= AGAIN:
+        while right and kind not in MESSAGES and values[0] < LEAST and len(values) <= AGAIN:
             size = [] if kind == "barrier" else ["-m", f"{row['bytes']}:{row['bytes']}"]
-            more = run(f"{name}-{row['bytes']}-{len(values)}", preset, kind, 2, [], size + options)
+            more = run(f"{name}-{row['bytes']}-{len(values)}", preset, kind, 2, [], size + options, again=True)
             right = bool(more) and more[0]["valid"]
             values.append(more[0]["ratio"] if right else 0)
         ratios[row["bytes"]] = median(values) if right else None
@@ -103,6 +103,8 @@ def verdict(kind, ratios):
     if not values or None in values:
         return ["-", "-", "FAILED"]
     mean = math.exp(sum(map(math.log, values)) / len(values))
+    if kind in MESSAGES:
+        return [f"{min(values):.2f}", f"{mean:.2f}", "none set"]
     met = min(values) >= LEAST and (kind not in REDUCTIONS or mean >= MEAN)
     return [f"{min(values):.2f}", f"{mean:.2f}", "yes" if met else "no"]
 
@@ -125,8 +127,11 @@ def table(title, names, sizes):
 
 
 def links(wire, shape, names, size):
-    settings = [f"HETMPI_SIM_VENDORS={SHAPES[shape]}", SLOW, f"HETMPI_WIRE={wire}"]
-    ranks = SHAPES[shape].count(",") + 1
+    vendors, islands = SHAPES[shape]
+    settings = [f"HETMPI_SIM_VENDORS={vendors}", SLOW, f"HETMPI_WIRE={wire}"]
+    if islands:
+        settings.append(f"HETMPI_ISLANDS={islands}")
+    ranks = vendors.count(",") + 1
     for kind in chosen(names):
         if kind == "barrier":
             continue
