@@ -18,7 +18,7 @@
 #define ROUND_SECONDS 100u   /* a round that lasts longer hangs */
 
 static hetmpi_stream_t streams[FZ_STREAMS];
-static bool streams_work, multiple;
+static bool streams_work, streams_run, multiple;   /* run: by themselves, all ranks having devices */
 static uint64_t seed;                              /* of the round */
 static long done[FZ_KINDS][FZ_FORMS], rounds;      /* cases; counted by the first rank of their communicators */
 
@@ -221,7 +221,8 @@ static void draw_rules(struct batch *b, int number, bool last, struct fz_comm *c
     b->freed = last && fz_pick(&random, 3) == 0;
     b->grouped = mode == 3;
     b->rules = (struct fz_rules){ .blocking = mode < 3, .reordered = mode >= 3, .once = b->freed,
-                                  .streams = streams_work, .messages_on_streams = streams_work && multiple };
+                                  .streams = streams_work && (streams_run || b->grouped || mode < 3) };
+    b->rules.messages_on_streams = b->rules.streams && multiple;
     /* A call that sets up its communicator waits for the others, which may be about to set up another one. */
     for (int i = 0; i < n_comms && b->rules.reordered; i++)
         if (comms[i].member)
@@ -331,6 +332,11 @@ static void probe_streams(void)
     streams_work = code == HETMPI_SUCCESS;
     T_CHECK(streams_work || code == HETMPI_ERR_UNSUPPORTED, "%s", hetmpi_last_error());
     T_OK(hetmpi_stream_synchronize(streams[0]));
+    hetmpi_comm_info_t info = { .device = -1 };
+    T_OK(hetmpi_comm_info(MPI_COMM_WORLD, &info));
+    int device = info.device >= 0, all;
+    T_MPI(MPI_Allreduce(&device, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD));
+    streams_run = all;
 }
 
 int main(int argc, char **argv)

@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 # mpiexec must not end the others when it sees the first one leave.
 case $("$1" --version 2>&1) in
 *"Open MPI"* | *OpenRTE* | *PRRTE*) OMPI_MCA_orte_enable_recovery=1 && export OMPI_MCA_orte_enable_recovery ;;
-*HYDRA* | *Hydra*) set -- "$@" -disable-auto-cleanup ;;
+*HYDRA* | *Hydra*) set -- "$@" -disable-auto-cleanup setsid -w ;; # as kill.sh does
 *) echo "inputs_exit.sh: skipped: do not know how $1 keeps a job alive when a rank leaves" && exit 77 ;;
 esac
 # What is not freed by exit() is no leak.
