@@ -42,7 +42,7 @@ static const struct argp_option entries[] = {
      "(device buffers: on host copies, the copies counted). Adds its latency and the ratio, MPI's time over ours; "
      "both are then medians over ten blocks of calls", 3},
     {"bound", KEY_BOUND, NULL, 0, "Measure what the memory or the device links allow. Adds that time and our share of "
-     "it, bound over latency", 3},
+     "it, bound over the time of the slowest rank", 3},
     {"json", KEY_JSON, "FILE", 0, "Also write one JSON object a line and size", 3},
     {"seconds", KEY_SECONDS, "S", 0, "Time for the calls of one size, ours and MPI's each; fewer calls are made where "
      "it would take longer (default 2; without limit when -i is given)", 3},

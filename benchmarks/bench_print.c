@@ -143,6 +143,7 @@ void print_json(const struct bench *bench, const struct bench_result *result, vo
     add_bool(object, "in_place", kind_is(options->kind, KIND_PLACES) ? options->in_place : -1);
     add_text(object, "where", sized ? bench->device ? "device" : "host" : NULL);
     add_number(object, "latency_us", result->latency);
+    add_number(object, "slowest_us", result->max);
     add_number(object, "bandwidth_GBs", sized ? (double)bench->shape.bytes / result->latency / 1e3 : -1);
     add_text(object, "other", result->other >= 0 ? "mpi" : NULL);
     add_number(object, "other_latency_us", result->other);

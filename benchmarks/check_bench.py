@@ -12,7 +12,8 @@ import sys
 
 KEYS = {
     "collective": str, "type": (str, None), "op": (str, None), "ranks": int, "bytes": (int, None),
-    "in_place": (bool, None), "where": (str, None), "latency_us": float, "bandwidth_GBs": (float, None),
+    "in_place": (bool, None), "where": (str, None), "latency_us": float, "slowest_us": float,
+    "bandwidth_GBs": (float, None),
     "other": (str, None), "other_latency_us": (float, None), "ratio": (float, None), "bound_us": (float, None),
     "share": (float, None), "valid": (bool, None),
 }
@@ -77,6 +78,8 @@ def check_row(row, args, command, output):
     for key, value in expected.items():
         if row[key] != value:
             fail(f"JSON {key} is {row[key]!r}, not {value!r}", output)
+    if row["slowest_us"] < row["latency_us"] * 0.99:
+        fail("the slowest rank is faster than the mean", output)
     if row["latency_us"] <= 0:
         fail("a latency that is not positive", output)
     if not barrier and not near(row["bandwidth_GBs"], row["bytes"] / row["latency_us"] / 1e3):
@@ -91,8 +94,8 @@ def check_row(row, args, command, output):
         fail("JSON ratio is not the other's time / ours", output)
     if (row["bound_us"] is not None) != ("--bound" in command and not barrier and name not in MESSAGES):
         fail(f"JSON bound_us is {row['bound_us']!r}", output)
-    if row["bound_us"] is not None and not near(row["share"], row["bound_us"] / row["latency_us"]):
-        fail("JSON share is not bound / latency", output)
+    if row["bound_us"] is not None and not near(row["share"], row["bound_us"] / row["slowest_us"]):
+        fail("JSON share is not bound / time of the slowest rank", output)
 
 
 def columns(name, command):
