@@ -1,0 +1,160 @@
+/*
+ * What CUDA has to itself: see gpu.h. The driver's entry points are looked up when the device is first used, so that the
+ * library loads, and says what is missing, on a machine without a driver.
+ */
+#include "mem/gpu.h"
+
+#include <cuda.h>
+
+#include "core/log.h"
+#include "hetmpi.h"
+
+static struct {
+    CUresult (*ctx_get)(CUcontext *);
+    CUresult (*ctx_push)(CUcontext);
+    CUresult (*ctx_pop)(CUcontext *);
+    CUresult (*retain)(CUcontext *, CUdevice);
+    CUresult (*attributes)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+    CUresult (*write_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+} driver;
+
+static CUcontext primary;
+
+const char *mem_backend(void)
+{
+    return "cuda";
+}
+
+const char *gpu_vendor_name(void)
+{
+    return "nvidia";
+}
+
+static int look_up(const char *name, void *entry)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, entry, 12000, cudaEnableDefault, &found);
+
+    if (error != cudaSuccess)
+        return gpu_error(error, "looking up %s in the driver", name);
+    if (found != cudaDriverEntryPointSuccess)
+        return err_set(HETMPI_ERR_DEVICE, "the driver has no %s: it is older than CUDA 12", name);
+    return HETMPI_SUCCESS;
+}
+
+int gpu_vendor_start(int device)
+{
+    static const struct { const char *name; void *entry; } entries[] = {
+        {"cuCtxGetCurrent", &driver.ctx_get}, {"cuCtxPushCurrent", &driver.ctx_push},
+        {"cuCtxPopCurrent", &driver.ctx_pop}, {"cuDevicePrimaryCtxRetain", &driver.retain},
+        {"cuPointerGetAttributes", &driver.attributes}, {"cuStreamWriteValue64", &driver.write_value},
+        {"cuStreamWaitValue64", &driver.wait_value},
+    };
+    int code = HETMPI_SUCCESS;
+
+    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]) && !code; i++)
+        code = look_up(entries[i].name, entries[i].entry);
+    /* The context that the runtime uses, kept until the process ends. Device numbers are the driver's. */
+    if (!code && driver.retain(&primary, device) != CUDA_SUCCESS)
+        code = err_set(HETMPI_ERR_DEVICE, "device %d cannot be used: it is full, or its mode does not allow another process",
+                       device);
+    return code;
+}
+
+/* Work of ours must not end an application's stream capture in any mode. */
+static enum cudaStreamCaptureMode capture_mode(enum cudaStreamCaptureMode mode)
+{
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+int gpu_vendor_push(int device, struct gpu_scope *scope)
+{
+    CUcontext current = NULL;
+
+    (void)device;
+    (void)driver.ctx_get(&current);
+    scope->context = NULL;
+    if (current != primary) {
+        if (driver.ctx_push(primary) != CUDA_SUCCESS)
+            return err_set(HETMPI_ERR_DEVICE, "the context of device %d cannot be made current", device);
+        scope->context = primary;
+    }
+    scope->before = (int)capture_mode(cudaStreamCaptureModeRelaxed);
+    return HETMPI_SUCCESS;
+}
+
+void gpu_vendor_pop(const struct gpu_scope *scope)
+{
+    CUcontext ours;
+
+    (void)capture_mode((enum cudaStreamCaptureMode)scope->before);
+    if (scope->context)
+        (void)driver.ctx_pop(&ours);
+}
+
+/* An address that the driver does not know leaves all attributes zero. */
+void gpu_vendor_query(const void *ptr, struct gpu_pointer *out)
+{
+    CUmemorytype type = 0;
+    unsigned long long id = 0;
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    int ordinal = -1, managed = 0;
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_MANAGED};
+    void *values[] = {&type, &id, &base, &bytes, &ordinal, &managed};
+    CUresult result = driver.attributes(sizeof(which) / sizeof(which[0]), which, values, (CUdeviceptr)(uintptr_t)ptr);
+
+    *out = (struct gpu_pointer){.known = result == CUDA_SUCCESS && type != 0};
+    if (!out->known)
+        return;
+    out->device = type == CU_MEMORYTYPE_DEVICE || managed;
+    out->managed = managed;
+    out->base = (void *)(uintptr_t)base;
+    out->bytes = bytes;
+    out->id = id;
+    out->ordinal = ordinal;
+}
+
+int gpu_vendor_host_alloc(size_t bytes, void **ptr)
+{
+    cudaError_t error = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+
+    return error == cudaSuccess ? HETMPI_SUCCESS : gpu_error(error, "%zu bytes of pinned host memory", bytes);
+}
+
+int gpu_vendor_host_free(void *ptr)
+{
+    cudaError_t error = cudaFreeHost(ptr);
+
+    return error == cudaSuccess ? HETMPI_SUCCESS : gpu_error(error, "free of pinned host memory %p", ptr);
+}
+
+int gpu_vendor_call_back(cudaStream_t stream, void (*function)(void *), void *data)
+{
+    cudaError_t error = cudaLaunchHostFunc(stream, function, data);
+
+    return error == cudaSuccess ? HETMPI_SUCCESS : gpu_error(error, "a host function on a stream");
+}
+
+int gpu_vendor_write_value(cudaStream_t stream, void *word, uint64_t value)
+{
+    CUresult result = driver.write_value((CUstream)stream, (CUdeviceptr)(uintptr_t)word, value,
+                                         CU_STREAM_WRITE_VALUE_DEFAULT);
+
+    return result == CUDA_SUCCESS ? HETMPI_SUCCESS
+                                  : err_set(HETMPI_ERR_DEVICE, "a value written by a stream to %p: the driver answers %d",
+                                            word, (int)result);
+}
+
+int gpu_vendor_wait_value(cudaStream_t stream, void *word, uint64_t value)
+{
+    CUresult result = driver.wait_value((CUstream)stream, (CUdeviceptr)(uintptr_t)word, value, CU_STREAM_WAIT_VALUE_GEQ);
+
+    return result == CUDA_SUCCESS ? HETMPI_SUCCESS
+                                  : err_set(HETMPI_ERR_DEVICE, "a stream's wait for a value at %p: the driver answers %d",
+                                            word, (int)result);
+}

@@ -1,0 +1,342 @@
+/* The device of this rank, its memory, and that of other processes: see gpu.h. */
+#include "mem/gpu.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "hetmpi.h"
+
+#define MAGIC 0x7570676970746568ull   /* of a handle */
+
+struct gpu gpu = {.wanted = -1};
+
+static struct {
+    pthread_mutex_t lock;
+    _Atomic int device;          /* -1: not found yet */
+} found = {.lock = PTHREAD_MUTEX_INITIALIZER, .device = -1};
+
+struct ipc_handle {
+    uint64_t magic, id, bytes;
+    int32_t pid, device;
+    char vendor[8];
+    GPU(IpcMemHandle_t) memory;
+};
+_Static_assert(sizeof(struct ipc_handle) <= MEM_IPC_BYTES, "the handle does not fit");
+
+int gpu_error(GPU(Error_t) error, const char *what, ...)
+{
+    char text[256];
+    va_list args;
+
+    va_start(args, what);
+    vsnprintf(text, sizeof(text), what, args);
+    va_end(args);
+    (void)GPU(GetLastError)();   /* it would be reported again by an unrelated call of the application */
+    return err_set(error == GPU(ErrorMemoryAllocation) ? HETMPI_ERR_MEMORY : HETMPI_ERR_DEVICE, "%s: %s answers %d (%s)",
+                   text, GPU_NAME, (int)error, GPU(GetErrorString)(error));
+}
+
+/* The device that the application made current in this thread, unless a setting says otherwise. */
+static int find_device(int *device)
+{
+    int count = 0;
+    GPU(Error_t) error = GPU(GetDeviceCount)(&count);
+
+    if (error != GPU(Success))
+        return gpu_error(error, "no %s device can be used (is a GPU in this machine, and its driver loaded? ranks "
+                         "without a GPU need a library built with HETMPI_BACKEND=host)", gpu_vendor_name());
+    if (count == 0)
+        return err_set(HETMPI_ERR_DEVICE, "this machine has no %s device that this process may see (ranks without a GPU "
+                       "need a library built with HETMPI_BACKEND=host)", gpu_vendor_name());
+    *device = gpu.wanted;
+    if (*device < 0) {
+        error = GPU(GetDevice)(device);
+        if (error != GPU(Success))
+            return gpu_error(error, "which device is current");
+    }
+    if (*device >= count)
+        return err_set(HETMPI_ERR_CONFIG, "DEVICE=%d: this process sees %d devices, numbered from 0", *device, count);
+    return gpu_vendor_start(*device);
+}
+
+int gpu_device(void)
+{
+    return atomic_load_explicit(&found.device, memory_order_acquire);
+}
+
+int gpu_enter(struct gpu_scope *scope)
+{
+    int device = gpu_device(), code = HETMPI_SUCCESS;
+
+    if (device < 0) {
+        pthread_mutex_lock(&found.lock);
+        device = gpu_device();
+        if (device < 0) {
+            code = find_device(&device);
+            if (!code)
+                atomic_store_explicit(&found.device, device, memory_order_release);
+        }
+        pthread_mutex_unlock(&found.lock);
+        if (code)
+            return code;
+    }
+    return gpu_vendor_push(device, scope);
+}
+
+void gpu_leave(const struct gpu_scope *scope)
+{
+    gpu_vendor_pop(scope);
+}
+
+int mem_init(const struct mem_setup *setup)
+{
+    gpu.wanted = setup->device;
+    gpu.has_device = true;
+    return HETMPI_SUCCESS;
+}
+
+/* At the end of the process the vendor's runtime may be gone already, so that its memory is left to it. */
+void mem_fini(void)
+{
+    struct range range;
+
+    while (range_take(&range))
+        ;
+    range_clear();
+    gpu_streams_clear();
+}
+
+const char *mem_vendor(void)
+{
+    return gpu_vendor_name();
+}
+
+bool mem_has_device(void)
+{
+    return gpu.has_device;
+}
+
+int mem_threads(void)
+{
+    return 0;
+}
+
+int mem_device(void)
+{
+    struct gpu_scope scope;
+
+    if (gpu_device() < 0) {
+        if (gpu_enter(&scope))
+            return -1;
+        gpu_leave(&scope);
+    }
+    return gpu_device();
+}
+
+/*
+ * Memory
+ */
+
+int mem_alloc(size_t bytes, void **ptr)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    void *memory = NULL;
+    int code;
+
+    if (bytes == 0) {
+        *ptr = NULL;
+        return HETMPI_SUCCESS;
+    }
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    error = GPU(Malloc)(&memory, bytes);
+    if (error != GPU(Success))
+        code = gpu_error(error, "%zu bytes of memory of device %d", bytes, gpu_device());
+    else
+        *ptr = memory;
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_free(void *ptr)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code;
+
+    if (!ptr)
+        return HETMPI_SUCCESS;
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    error = GPU(Free)(ptr);
+    if (error != GPU(Success))
+        code = gpu_error(error, "free of device memory %p", ptr);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_host_alloc(size_t bytes, void **ptr)
+{
+    struct gpu_scope scope;
+    int code;
+
+    if (bytes == 0) {
+        *ptr = NULL;
+        return HETMPI_SUCCESS;
+    }
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    code = gpu_vendor_host_alloc(bytes, ptr);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_host_free(void *ptr)
+{
+    struct gpu_scope scope;
+    int code;
+
+    if (!ptr)
+        return HETMPI_SUCCESS;
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    code = gpu_vendor_host_free(ptr);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_host_register(void *ptr, size_t bytes)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = register_check(ptr, bytes);
+
+    if (!code)
+        code = gpu_enter(&scope);
+    if (code)
+        return code;
+    error = GPU(HostRegister)(ptr, bytes, GPU(HostRegisterPortable) | GPU(HostRegisterMapped));
+    if (error != GPU(Success))
+        code = gpu_error(error, "registering %zu bytes at %p for the device", bytes, ptr);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_host_unregister(void *ptr)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(HostUnregister)(ptr);
+    if (error != GPU(Success))
+        code = gpu_error(error, "unregistering the memory at %p", ptr);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_query(const void *ptr, struct mem_pointer *out)
+{
+    struct gpu_pointer what = {.known = false};
+    struct gpu_scope scope;
+
+    *out = (struct mem_pointer){.kind = MEM_HOST, .device = -1};
+    if (!ptr || gpu_enter(&scope))
+        return HETMPI_SUCCESS;
+    gpu_vendor_query(ptr, &what);
+    gpu_leave(&scope);
+    if (what.known)
+        *out = (struct mem_pointer){.kind = what.device ? MEM_DEVICE : MEM_HOST_PINNED, .base = what.base,
+                                    .bytes = what.bytes, .id = what.id, .device = what.device ? what.ordinal : -1};
+    return HETMPI_SUCCESS;
+}
+
+/*
+ * Memory of other processes
+ */
+
+int mem_ipc_export(const void *ptr, mem_ipc_t *handle)
+{
+    struct ipc_handle out = {.magic = MAGIC, .pid = (int32_t)getpid()};
+    struct gpu_pointer what = {.known = false};
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    gpu_vendor_query(ptr, &what);
+    if (!what.known || !what.device || what.base != ptr) {
+        code = err_set(HETMPI_ERR_DEVICE, "export of %p: it is not the start of an allocation of this process's device",
+                       ptr);
+        goto leave;
+    }
+    error = GPU(IpcGetMemHandle)(&out.memory, (void *)(uintptr_t)ptr);
+    if (error != GPU(Success)) {
+        code = gpu_error(error, "export of %zu bytes of device memory at %p", what.bytes, ptr);
+        goto leave;
+    }
+    out.id = what.id;
+    out.bytes = what.bytes;
+    out.device = gpu_device();
+    snprintf(out.vendor, sizeof(out.vendor), "%s", gpu_vendor_name());
+    memset(handle, 0, sizeof(*handle));
+    memcpy(handle->bytes, &out, sizeof(out));
+leave:
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_ipc_open(const mem_ipc_t *handle, void **ptr)
+{
+    struct ipc_handle in;
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    void *memory = NULL;
+    int code;
+
+    memcpy(&in, handle->bytes, sizeof(in));
+    if (in.magic != MAGIC)
+        return err_set(HETMPI_ERR_DEVICE, "these bytes are no handle of GPU memory");
+    if (strncmp(in.vendor, gpu_vendor_name(), sizeof(in.vendor)) != 0)
+        return err_set(HETMPI_ERR_DEVICE, "the handle is of %.8s device memory (process %d); an %s device cannot open it",
+                       in.vendor, in.pid, gpu_vendor_name());
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    error = GPU(IpcOpenMemHandle)(&memory, in.memory, GPU(IpcMemLazyEnablePeerAccess));
+    if (error != GPU(Success))
+        code = gpu_error(error, "opening %llu bytes of memory of device %d of process %d (freed there, or the devices "
+                         "cannot reach each other)", (unsigned long long)in.bytes, in.device, in.pid);
+    else
+        *ptr = memory;
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_ipc_close(void *ptr)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(IpcCloseMemHandle)(ptr);
+    if (error != GPU(Success))
+        code = gpu_error(error, "closing another process's memory at %p", ptr);
+    gpu_leave(&scope);
+    return code;
+}

@@ -1,0 +1,54 @@
+/*
+ * Inside the device runtimes of real GPUs. CUDA and HIP offer the same calls under two names, so that one source serves
+ * both (gpu_names.h). What differs between them is behind the gpu_vendor_ functions.
+ *
+ *   gpu.c          the device, its memory, what a pointer is, memory of other processes
+ *   gpu_stream.c   streams, events, copies
+ *   gpu_kernels.cu reductions, compiled by nvcc or hipcc
+ *   cuda.c, hip.c  what one vendor has to itself: contexts, pointer attributes, values written and awaited by streams
+ */
+#ifndef HETMPI_MEM_GPU_H
+#define HETMPI_MEM_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mem/common.h"
+#include "mem/gpu_names.h"
+#include "mem/mem.h"
+
+struct gpu {
+    bool has_device;             /* the setting says so; whether there is one is found out at first use */
+    int wanted;                  /* setting DEVICE, -1: the runtime's own choice */
+};
+extern struct gpu gpu;
+
+/*
+ * Between these two calls the rank's device is current in the calling thread; what was current before is so again
+ * afterwards. gpu_enter finds the device at its first call: HETMPI_ERR_DEVICE where there is none.
+ */
+struct gpu_scope { int before; void *context; };
+int gpu_enter(struct gpu_scope *scope);
+void gpu_leave(const struct gpu_scope *scope);
+int gpu_device(void);            /* the device in use; -1 as long as none was found */
+
+/* Stores the message for a failed call of the runtime: what was tried, the runtime's own words. */
+int gpu_error(GPU(Error_t) error, const char *what, ...) __attribute__((format(printf, 2, 3)));
+
+void gpu_streams_clear(void);    /* gpu_stream.c: frees what it holds */
+
+/* ---- cuda.c, hip.c */
+struct gpu_pointer { bool known, device, managed; void *base; size_t bytes; uint64_t id; int ordinal; };
+const char *gpu_vendor_name(void);
+int gpu_vendor_start(int device);              /* once, before any other of these */
+int gpu_vendor_push(int device, struct gpu_scope *scope);
+void gpu_vendor_pop(const struct gpu_scope *scope);
+void gpu_vendor_query(const void *ptr, struct gpu_pointer *out);
+int gpu_vendor_host_alloc(size_t bytes, void **ptr);
+int gpu_vendor_host_free(void *ptr);
+int gpu_vendor_call_back(GPU(Stream_t) stream, void (*function)(void *), void *data);
+int gpu_vendor_write_value(GPU(Stream_t) stream, void *word, uint64_t value);
+int gpu_vendor_wait_value(GPU(Stream_t) stream, void *word, uint64_t value);
+
+#endif

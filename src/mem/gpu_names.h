@@ -1,0 +1,33 @@
+/*
+ * One spelling for the calls of CUDA and of HIP: GPU(Malloc) is cudaMalloc or hipMalloc. Also what kernels and the C code
+ * around them share; C and C++.
+ */
+#ifndef HETMPI_MEM_GPU_NAMES_H
+#define HETMPI_MEM_GPU_NAMES_H
+
+#if defined(HETMPI_GPU_HIP)
+#include <hip/hip_runtime_api.h>
+#define GPU(name) hip##name
+#define GPU_NAME "HIP"
+#define GPU_PROCESSORS hipDeviceAttributeMultiprocessorCount
+#else
+#include <cuda_runtime_api.h>
+#define GPU(name) cuda##name
+#define GPU_NAME "CUDA"
+#define GPU_PROCESSORS cudaDevAttrMultiProcessorCount
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "reduce/reduce.h"
+
+/* gpu_kernels.cu: the operands are as the device addresses them, up to RED_MAX_INPUTS of them. */
+GPU(Error_t) gpu_reduce_launch(const struct red_call *call, GPU(Stream_t) stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

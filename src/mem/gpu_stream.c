@@ -1,0 +1,418 @@
+/*
+ * Streams, events, and the work on them: see gpu.h. A mem_stream_t is the vendor's own stream, so that an application's
+ * streams can be used as they are.
+ *
+ * Copies that touch pageable host memory would make the caller wait (for what the stream waits for, perhaps for this
+ * very thread). They go through pinned pieces instead, which the runtime's callback thread fills or empties.
+ */
+#include "mem/gpu.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "hetmpi.h"
+
+#define PIECE_BYTES ((size_t)1 << 20)
+
+struct piece {
+    struct piece *next;
+    void *pinned;
+    void *user;
+    size_t bytes;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct piece *free;
+} pieces = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static GPU(Stream_t) native(mem_stream_t *stream)
+{
+    return (GPU(Stream_t))stream;
+}
+
+/*
+ * Pageable memory
+ */
+
+static int piece_take(struct piece **piece)
+{
+    int code;
+
+    pthread_mutex_lock(&pieces.lock);
+    *piece = pieces.free;
+    if (*piece)
+        pieces.free = (*piece)->next;
+    pthread_mutex_unlock(&pieces.lock);
+    if (*piece)
+        return HETMPI_SUCCESS;
+    *piece = calloc(1, sizeof(**piece));
+    if (!*piece)
+        return err_set(HETMPI_ERR_MEMORY, "no memory for a copy of pageable memory");
+    code = gpu_vendor_host_alloc(PIECE_BYTES, &(*piece)->pinned);
+    if (code)
+        free(*piece);
+    return code;
+}
+
+static void piece_give(struct piece *piece)
+{
+    pthread_mutex_lock(&pieces.lock);
+    piece->next = pieces.free;
+    pieces.free = piece;
+    pthread_mutex_unlock(&pieces.lock);
+}
+
+/* These four run in the runtime's callback thread. */
+static void piece_fill(void *data)
+{
+    struct piece *piece = data;
+
+    memcpy(piece->pinned, piece->user, piece->bytes);
+}
+
+static void piece_done(void *data)
+{
+    piece_give(data);
+}
+
+static void piece_empty(void *data)
+{
+    struct piece *piece = data;
+
+    memcpy(piece->user, piece->pinned, piece->bytes);
+    piece_give(piece);
+}
+
+struct host_work { void *dst; const void *src; size_t bytes; int byte; };
+
+static void host_work_run(void *data)
+{
+    struct host_work *work = data;
+
+    if (work->src)
+        memmove(work->dst, work->src, work->bytes);
+    else
+        memset(work->dst, work->byte, work->bytes);
+    free(work);
+}
+
+static int host_work_add(void *dst, const void *src, size_t bytes, int byte, mem_stream_t *stream)
+{
+    struct host_work *work = malloc(sizeof(*work));
+    int code;
+
+    if (!work)
+        return err_set(HETMPI_ERR_MEMORY, "no memory for a copy of %zu bytes of host memory", bytes);
+    *work = (struct host_work){.dst = dst, .src = src, .bytes = bytes, .byte = byte};
+    code = gpu_vendor_call_back(native(stream), host_work_run, work);
+    if (code)
+        free(work);
+    return code;
+}
+
+static int copy_native(void *dst, const void *src, size_t bytes, mem_stream_t *stream)
+{
+    GPU(Error_t) error = GPU(MemcpyAsync)(dst, src, bytes, GPU(MemcpyDefault), native(stream));
+
+    return error == GPU(Success) ? HETMPI_SUCCESS
+                                 : gpu_error(error, "copy of %zu bytes from %p to %p", bytes, src, dst);
+}
+
+/* One side is device memory, the other pageable. */
+static int copy_pageable(char *dst, const char *src, size_t bytes, bool to_host, mem_stream_t *stream)
+{
+    for (size_t at = 0, n; at < bytes; at += n) {
+        struct piece *piece;
+        int code = piece_take(&piece);
+
+        if (code)
+            return code;
+        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        piece->bytes = n;
+        piece->user = to_host ? dst + at : (char *)(uintptr_t)src + at;
+        if (to_host) {
+            code = copy_native(piece->pinned, src + at, n, stream);
+            if (!code)
+                code = gpu_vendor_call_back(native(stream), piece_empty, piece);
+        } else {
+            code = gpu_vendor_call_back(native(stream), piece_fill, piece);
+            if (!code)
+                code = copy_native(dst + at, piece->pinned, n, stream);
+            if (!code)
+                code = gpu_vendor_call_back(native(stream), piece_done, piece);
+        }
+        if (code)
+            return code;   /* the stream is broken; the piece may still be in use by what was queued */
+    }
+    return HETMPI_SUCCESS;
+}
+
+void gpu_streams_clear(void)
+{
+    while (pieces.free) {
+        struct piece *piece = pieces.free;
+
+        pieces.free = piece->next;
+        free(piece);   /* its pinned memory ends with the process, as the runtime does */
+    }
+}
+
+/*
+ * Work
+ */
+
+int mem_copy_async(void *dst, const void *src, size_t bytes, mem_stream_t *stream)
+{
+    struct gpu_pointer from, to;
+    struct gpu_scope scope;
+    int code;
+
+    if (bytes == 0 || dst == src)
+        return HETMPI_SUCCESS;
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    gpu_vendor_query(src, &from);
+    gpu_vendor_query(dst, &to);
+    if (!from.device && !to.device)
+        code = host_work_add(dst, src, bytes, 0, stream);
+    else if (!from.known || !to.known)
+        code = copy_pageable(dst, src, bytes, from.known, stream);
+    else
+        code = copy_native(dst, src, bytes, stream);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_set_async(void *dst, int byte, size_t bytes, mem_stream_t *stream)
+{
+    struct gpu_pointer to;
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code;
+
+    if (bytes == 0)
+        return HETMPI_SUCCESS;
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    gpu_vendor_query(dst, &to);
+    if (!to.device) {
+        code = host_work_add(dst, NULL, bytes, byte, stream);
+    } else {
+        error = GPU(MemsetAsync)(dst, byte, bytes, native(stream));
+        if (error != GPU(Success))
+            code = gpu_error(error, "setting %zu bytes at %p", bytes, dst);
+    }
+    gpu_leave(&scope);
+    return code;
+}
+
+/* One input that is neither converted nor divided is a copy, bit for bit. */
+static bool is_copy(const struct red_call *call)
+{
+    bool convert = call->src_wide != call->dst_wide && red_size(call->type) != red_wide_size(call->type);
+
+    return call->n == 1 && !convert && !(call->op == RED_AVG && call->divide_by > 1);
+}
+
+int mem_reduce_async(const struct red_call *call, mem_stream_t *stream)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code;
+
+    if (call->count == 0)
+        return HETMPI_SUCCESS;
+    if (is_copy(call))
+        return mem_copy_async(call->dst, call->srcs[0],
+                              call->count * (call->src_wide ? red_wide_size(call->type) : red_size(call->type)), stream);
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    error = gpu_reduce_launch(call, native(stream));
+    if (error != GPU(Success))
+        code = gpu_error(error, "a reduction (%s, %s) of %u inputs of %zu elements", red_type_name(call->type),
+                         red_op_name(call->op), call->n, call->count);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_stream_write_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value)
+{
+    struct gpu_scope scope;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    code = gpu_vendor_write_value(native(stream), (void *)word, value);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_stream_wait_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value)
+{
+    struct gpu_scope scope;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    code = gpu_vendor_wait_value(native(stream), (void *)word, value);
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_copy(void *dst, const void *src, size_t bytes)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code;
+
+    if (bytes == 0 || dst == src)
+        return HETMPI_SUCCESS;
+    code = gpu_enter(&scope);
+    if (code)
+        return code;
+    error = GPU(Memcpy)(dst, src, bytes, GPU(MemcpyDefault));
+    if (error == GPU(Success))
+        error = GPU(StreamSynchronize)(NULL);   /* pageable memory has only been read by then, not yet written */
+    if (error != GPU(Success))
+        code = gpu_error(error, "copy of %zu bytes from %p to %p", bytes, src, dst);
+    gpu_leave(&scope);
+    return code;
+}
+
+/*
+ * Streams and events
+ */
+
+/* Above the application's streams: what these carry is waited for by others. */
+int mem_stream_create(mem_stream_t **stream)
+{
+    struct gpu_scope scope;
+    GPU(Stream_t) made;
+    GPU(Error_t) error;
+    int least, greatest, code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(DeviceGetStreamPriorityRange)(&least, &greatest);
+    if (error == GPU(Success))
+        error = GPU(StreamCreateWithPriority)(&made, GPU(StreamNonBlocking), greatest);
+    if (error != GPU(Success))
+        code = gpu_error(error, "a stream of device %d", gpu_device());
+    else
+        *stream = (mem_stream_t *)made;
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_stream_destroy(mem_stream_t *stream)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(StreamSynchronize)(native(stream));
+    if (error == GPU(Success))
+        error = GPU(StreamDestroy)(native(stream));
+    if (error != GPU(Success))
+        code = gpu_error(error, "the end of a stream");
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_stream_synchronize(mem_stream_t *stream)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(StreamSynchronize)(native(stream));
+    if (error != GPU(Success))
+        code = gpu_error(error, "waiting for a stream");
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_event_create(mem_event_t **event)
+{
+    struct gpu_scope scope;
+    GPU(Event_t) made;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(EventCreateWithFlags)(&made, GPU(EventDisableTiming));
+    if (error != GPU(Success))
+        code = gpu_error(error, "an event of device %d", gpu_device());
+    else
+        *event = (mem_event_t *)made;
+    gpu_leave(&scope);
+    return code;
+}
+
+void mem_event_destroy(mem_event_t *event)
+{
+    struct gpu_scope scope;
+
+    if (gpu_enter(&scope))
+        return;
+    (void)GPU(EventDestroy)((GPU(Event_t))event);
+    gpu_leave(&scope);
+}
+
+int mem_event_record(mem_event_t *event, mem_stream_t *stream)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(EventRecord)((GPU(Event_t))event, native(stream));
+    if (error != GPU(Success))
+        code = gpu_error(error, "recording an event");
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_event_query(mem_event_t *event, bool *done)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(EventQuery)((GPU(Event_t))event);
+    *done = error == GPU(Success);
+    if (error != GPU(Success) && error != GPU(ErrorNotReady))
+        code = gpu_error(error, "the work before an event");
+    gpu_leave(&scope);
+    return code;
+}
+
+int mem_stream_wait_event(mem_stream_t *stream, mem_event_t *event)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_enter(&scope);
+
+    if (code)
+        return code;
+    error = GPU(StreamWaitEvent)(native(stream), (GPU(Event_t))event, 0);
+    if (error != GPU(Success))
+        code = gpu_error(error, "making a stream wait for an event");
+    gpu_leave(&scope);
+    return code;
+}

@@ -1,0 +1,135 @@
+/*
+ * What HIP has to itself: see gpu.h. The same source serves AMD's runtime and, through the map in hip_nvidia/, NVIDIA's.
+ */
+#include "mem/gpu.h"
+
+#include <stdlib.h>
+
+#include "core/log.h"
+#include "hetmpi.h"
+
+#if HIP_VERSION_MAJOR >= 6
+#define memory_type type
+#else
+#define memory_type memoryType
+#endif
+
+const char *mem_backend(void)
+{
+    return "hip";
+}
+
+const char *gpu_vendor_name(void)
+{
+    return "amd";
+}
+
+int gpu_vendor_start(int device)
+{
+    (void)device;
+    return HETMPI_SUCCESS;
+}
+
+int gpu_vendor_push(int device, struct gpu_scope *scope)
+{
+    hipError_t error = hipGetDevice(&scope->before);
+
+    scope->context = NULL;
+    if (error == hipSuccess && scope->before != device) {
+        scope->context = scope;
+        error = hipSetDevice(device);
+    }
+    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "making device %d current", device);
+}
+
+void gpu_vendor_pop(const struct gpu_scope *scope)
+{
+    if (scope->context)
+        (void)hipSetDevice(scope->before);
+}
+
+void gpu_vendor_query(const void *ptr, struct gpu_pointer *out)
+{
+    hipPointerAttribute_t what;
+    hipDeviceptr_t base = NULL;
+    size_t bytes = 0;
+    uint64_t id = 0;
+
+    *out = (struct gpu_pointer){.known = false};
+    if (hipPointerGetAttributes(&what, ptr) != hipSuccess) {
+        (void)hipGetLastError();   /* plain host memory is an error before HIP 6 */
+        return;
+    }
+    out->managed = what.isManaged;
+    out->device = what.memory_type == hipMemoryTypeDevice || what.isManaged;
+    out->known = out->device || what.memory_type == hipMemoryTypeHost;
+    out->ordinal = what.device;
+    if (!out->known)
+        return;
+    if (hipMemGetAddressRange(&base, &bytes, (hipDeviceptr_t)(uintptr_t)ptr) != hipSuccess ||
+        hipPointerGetAttribute(&id, HIP_POINTER_ATTRIBUTE_BUFFER_ID, (hipDeviceptr_t)(uintptr_t)ptr) != hipSuccess)
+        (void)hipGetLastError();
+    out->base = (void *)base;
+    out->bytes = bytes;
+    out->id = id;
+}
+
+int gpu_vendor_host_alloc(size_t bytes, void **ptr)
+{
+    hipError_t error = hipHostMalloc(ptr, bytes, hipHostMallocPortable | hipHostMallocMapped);
+
+    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "%zu bytes of pinned host memory", bytes);
+}
+
+int gpu_vendor_host_free(void *ptr)
+{
+    hipError_t error = hipHostFree(ptr);
+
+    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "free of pinned host memory %p", ptr);
+}
+
+/* hipLaunchHostFunc is declared by HIP 5 and missing in its library, so that the older call is used. */
+struct callback { void (*function)(void *); void *data; };
+
+static void run_callback(hipStream_t stream, hipError_t status, void *data)
+{
+    struct callback *callback = data;
+
+    (void)stream;
+    (void)status;
+    callback->function(callback->data);
+    free(callback);
+}
+
+int gpu_vendor_call_back(hipStream_t stream, void (*function)(void *), void *data)
+{
+    struct callback *callback = malloc(sizeof(*callback));
+    hipError_t error;
+
+    if (!callback)
+        return err_set(HETMPI_ERR_MEMORY, "no memory for a host function on a stream");
+    *callback = (struct callback){function, data};
+    error = hipStreamAddCallback(stream, run_callback, callback, 0);
+    if (error == hipSuccess)
+        return HETMPI_SUCCESS;
+    free(callback);
+    return gpu_error(error, "a host function on a stream");
+}
+
+/*
+ * A stream that waits keeps its hardware queue, and with it other streams of the same queue. Our own streams have another
+ * priority than an application's, hence other queues, so that they go on.
+ */
+int gpu_vendor_wait_value(hipStream_t stream, void *word, uint64_t value)
+{
+    hipError_t error = hipStreamWaitValue64(stream, word, value, hipStreamWaitValueGte, UINT64_MAX);
+
+    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "a stream's wait for a value at %p", word);
+}
+
+int gpu_vendor_write_value(hipStream_t stream, void *word, uint64_t value)
+{
+    hipError_t error = hipStreamWriteValue64(stream, word, value, 0);
+
+    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "a value written by a stream to %p", word);
+}
