@@ -98,7 +98,7 @@ int hetmpi_stream_create(hetmpi_stream_t *stream)
     if (!code && !stream)
         code = err_set(HETMPI_ERR_ARG, "stream_create: stream is NULL");
     if (!code)
-        code = mem_stream_create(&made);
+        code = mem_stream_create_user(&made);
     if (!code)
         *stream = made;
     return report("stream_create", code);

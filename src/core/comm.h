@@ -100,6 +100,7 @@ struct comm {
     int n_groups;              /* 1 with one_node */
     int spin;                  /* polls before yielding */
     bool crowded;              /* this node has more ranks, with what works for them, than cores */
+    size_t chunk_min;          /* fewest bytes of a chunk that pay, as the ranks' devices have it */
     size_t chunk_max;          /* most bytes of a chunk, the same on all ranks */
     bool any_device;           /* some rank has a device */
     bool small_ok;             /* the small-message short cut can serve this communicator */

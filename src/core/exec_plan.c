@@ -5,7 +5,6 @@
 #include "core/log.h"
 #include "hetmpi.h"
 
-#define CHUNK_MIN (32u << 10)
 #define CHUNK_LOCAL (256u << 10)   /* inside one island there is no link to fill and drain: see docs/performance.md */
 #define PIECE_MIN (32u << 10)   /* of a block, between pairs */
 #define WINDOW_HOST 8
@@ -99,9 +98,9 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
         bytes = comm->cfg->chunk;
     } else {
         bool local = comm->topo.islands == 1 && !(traits & COLL_CHAIN);
-        bytes = local ? CHUNK_LOCAL : total / 64;
-        if (bytes < CHUNK_MIN)
-            bytes = CHUNK_MIN;
+        bytes = local && comm->chunk_min < CHUNK_LOCAL ? CHUNK_LOCAL : total / 64;
+        if (bytes < comm->chunk_min)
+            bytes = comm->chunk_min;
         if (bytes > comm->chunk_max)
             bytes = comm->chunk_max;
     }

@@ -27,8 +27,9 @@
 #include "island/island.h"
 #include "wire/wire.h"
 
-#define PROTOCOL 2             /* changes whenever two builds could not work together */
+#define PROTOCOL 3             /* changes whenever two builds could not work together */
 #define MAGIC "hetmpi\1"
+#define CHUNK_NETWORK ((size_t)1 << 20)   /* a message between nodes costs more than a copy */
 
 /* What one rank tells the others. Its size never changes, so that different versions can read each other's head. */
 struct comm_facts {
@@ -43,7 +44,8 @@ struct comm_facts {
     uint64_t node_key, island_key;
     struct seg_name ctl;       /* bytes 0: none */
     uint32_t agree[CFG_AGREE_MAX];
-    char spare[512 - 384];
+    uint32_t chunk_least, chunk_most;   /* that this rank's device likes */
+    char spare[512 - 392];
 };
 _Static_assert(sizeof(struct comm_facts) == 512, "the facts' size is part of the protocol");
 _Static_assert(sizeof(((struct comm_facts *)0)->agree) == 96, "CFG_AGREE_MAX is part of the protocol");
@@ -105,6 +107,7 @@ static void fill_facts(struct comm *comm, struct comm_facts *facts)
 {
     unsigned agree[CFG_AGREE_MAX];
     int code = comm->cfg ? HETMPI_SUCCESS : err_code();
+    size_t least, most;
 
     memset(facts, 0, sizeof(*facts));
     memcpy(facts->magic, MAGIC, sizeof(MAGIC));
@@ -116,6 +119,9 @@ static void fill_facts(struct comm *comm, struct comm_facts *facts)
     if (!code) {
         snprintf(facts->vendor, sizeof(facts->vendor), "%s", mem_vendor());
         facts->device = mem_device();
+        mem_chunk_limits(&least, &most);
+        facts->chunk_least = (uint32_t)least;
+        facts->chunk_most = (uint32_t)most;
         code = fill_place(comm, facts);
     }
     if (!code) {
@@ -478,6 +484,10 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
         comm->pids[r] = facts[r].pid;
         memcpy(comm->vendors[r], facts[r].vendor, sizeof(comm->vendors[r]));
         comm->any_device |= strcmp(facts[r].vendor, "cpu") != 0;
+        if (facts[r].chunk_least > comm->chunk_min)
+            comm->chunk_min = facts[r].chunk_least;
+        if (facts[r].chunk_most > comm->chunk_max)
+            comm->chunk_max = facts[r].chunk_most;
     }
     code = build_topo(comm, facts);
     if (!code)
@@ -493,7 +503,10 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
     if (code)
         return code;
     choose_spin(comm);
-    comm->chunk_max = comm->cfg->chunk ? comm->cfg->chunk : comm->any_device || comm->topo.nodes > 1 ? 1 << 20 : 256 << 10;
+    if (comm->topo.nodes > 1 && comm->chunk_max < CHUNK_NETWORK)
+        comm->chunk_max = CHUNK_NETWORK;
+    if (comm->cfg->chunk)
+        comm->chunk_max = comm->cfg->chunk;
     comm->small_ok = comm->one_node && all_islands_fit(&comm->topo);
     topo_choose_levels(&comm->topo, comm->cfg->levels, why, sizeof(why));
     log_map(comm, why);

@@ -138,6 +138,13 @@ int mem_device(void)
     return gpu_device();
 }
 
+/* Queueing a chunk's copies, kernel and events takes some ten microseconds, in which a link moves half a megabyte. */
+void mem_chunk_limits(size_t *least, size_t *most)
+{
+    *least = (size_t)512 << 10;
+    *most = (size_t)4 << 20;
+}
+
 /*
  * Memory
  */

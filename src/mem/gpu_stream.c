@@ -290,8 +290,11 @@ int mem_copy(void *dst, const void *src, size_t bytes)
  * Streams and events
  */
 
-/* Above the application's streams: what these carry is waited for by others. */
-int mem_stream_create(mem_stream_t **stream)
+/*
+ * A stream that waits for a value holds up its hardware queue, and streams of one priority may share queues. The library's
+ * own streams are above an application's, in queues of their own: what these wait for goes on.
+ */
+static int create_stream(mem_stream_t **stream, bool own)
 {
     struct gpu_scope scope;
     GPU(Stream_t) made;
@@ -302,13 +305,23 @@ int mem_stream_create(mem_stream_t **stream)
         return code;
     error = GPU(DeviceGetStreamPriorityRange)(&least, &greatest);
     if (error == GPU(Success))
-        error = GPU(StreamCreateWithPriority)(&made, GPU(StreamNonBlocking), greatest);
+        error = GPU(StreamCreateWithPriority)(&made, GPU(StreamNonBlocking), own ? greatest : least);
     if (error != GPU(Success))
         code = gpu_error(error, "a stream of device %d", gpu_device());
     else
         *stream = (mem_stream_t *)made;
     gpu_leave(&scope);
     return code;
+}
+
+int mem_stream_create(mem_stream_t **stream)
+{
+    return create_stream(stream, true);
+}
+
+int mem_stream_create_user(mem_stream_t **stream)
+{
+    return create_stream(stream, false);
 }
 
 int mem_stream_destroy(mem_stream_t *stream)

@@ -51,6 +51,12 @@ int mem_device(void)
     return -1;
 }
 
+void mem_chunk_limits(size_t *least, size_t *most)
+{
+    *least = (size_t)32 << 10;
+    *most = (size_t)256 << 10;
+}
+
 int mem_alloc(size_t bytes, void **ptr)
 {
     return plain_alloc(bytes, ptr);
@@ -115,6 +121,11 @@ int mem_stream_create(mem_stream_t **stream)
         return err_set(HETMPI_ERR_MEMORY, "stream: no memory for %zu bytes", sizeof(*made));
     *stream = made;
     return HETMPI_SUCCESS;
+}
+
+int mem_stream_create_user(mem_stream_t **stream)
+{
+    return mem_stream_create(stream);
 }
 
 int mem_stream_destroy(mem_stream_t *stream)

@@ -57,6 +57,8 @@ const char *mem_vendor(void);            /* "cpu", "nvidia", "amd" */
 bool mem_has_device(void);               /* false: all memory is host memory, work runs inline, events are done at once */
 int mem_threads(void);                   /* CPU threads that do this rank's device work: they need cores too */
 int mem_device(void);                    /* the device in use, -1: none */
+/* Bytes of a pipeline's chunk: fewer do not pay for queueing its work, more gain nothing. */
+void mem_chunk_limits(size_t *least, size_t *most);
 
 /* Memory. mem_alloc gives device memory (host memory where mem_has_device() is false); at least 256-byte aligned. */
 int mem_alloc(size_t bytes, void **ptr);
@@ -74,7 +76,8 @@ int mem_ipc_open(const mem_ipc_t *handle, void **ptr);
 int mem_ipc_close(void *ptr);
 
 /* Streams and events. A stream has one lane of work; different streams overlap. */
-int mem_stream_create(mem_stream_t **stream);
+int mem_stream_create(mem_stream_t **stream);              /* for the library's own work */
+int mem_stream_create_user(mem_stream_t **stream);         /* for an application: never holds up the library's own */
 int mem_stream_destroy(mem_stream_t *stream);              /* finishes the work first */
 int mem_stream_synchronize(mem_stream_t *stream);          /* blocks; reports an asynchronous error of the stream */
 int mem_event_create(mem_event_t **event);

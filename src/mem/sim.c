@@ -148,6 +148,12 @@ int mem_device(void)
     return sim.device;
 }
 
+void mem_chunk_limits(size_t *least, size_t *most)
+{
+    *least = (size_t)32 << 10;
+    *most = (size_t)(sim.has_device ? 1024 : 256) << 10;
+}
+
 /*
  * The arena
  */

@@ -332,6 +332,11 @@ static void stream_free(struct mem_stream *stream)
 }
 
 /* An error that nobody was told of is returned; the stream is gone all the same. */
+int mem_stream_create_user(mem_stream_t **stream)
+{
+    return mem_stream_create(stream);
+}
+
 int mem_stream_destroy(mem_stream_t *stream)
 {
     struct sim_error *error;
