@@ -32,6 +32,8 @@ struct reduction {
     size_t head;                        /* elements before the first aligned vector; count: there are no vectors */
     uint32_t n, divide_by;
     bool src_wide, dst_wide;
+    bool scaled;                        /* the one input is multiplied by `scale`, an element */
+    alignas(16) unsigned char scale[RED_SCALE_BYTES];
 };
 
 struct alignas(VECTOR) vector_bytes { unsigned char byte[VECTOR]; };
@@ -41,6 +43,7 @@ struct alignas(VECTOR) vector_bytes { unsigned char byte[VECTOR]; };
     struct pair_##T##_##O {                                                                                           \
         typedef arith_##f##_t element;                                                                                \
         typedef arith_##acc##_t wide;                                                                                 \
+        static constexpr bool is_product = RED_##O == RED_PROD;                                                       \
         static __device__ __forceinline__ wide widen(element x) { return arith_##acc##_from_##f(x); }                 \
         static __device__ __forceinline__ element narrow(wide x) { return arith_##f##_from_##acc(x); }                \
         static __device__ __forceinline__ wide canon(wide x) { return arith_##acc##_canon(x); }                       \
@@ -51,6 +54,9 @@ ARITH_PAIRS(PAIR)
 
 template <class P> __device__ typename P::wide finish(typename P::wide x, const reduction &r)
 {
+    if constexpr (P::is_product)
+        if (r.scaled)
+            return P::combine(P::widen(*reinterpret_cast<const typename P::element *>(r.scale)), x);
     if (r.n == 1)
         x = P::canon(x);
     return r.divide_by > 1 ? P::divide(x, r.divide_by) : x;
@@ -167,14 +173,17 @@ extern "C" GPU(Error_t) gpu_reduce_launch(const red_call *call, GPU(Stream_t) st
 {
     size_t size = red_size(call->type), work, blocks;
     bool narrow = size != red_wide_size(call->type);
-    kernel_fn kernel = kernel_of(call->type, call->op);
+    kernel_fn kernel = kernel_of(call->type, call->scale ? RED_PROD : call->op);
     reduction r;
 
     memcpy(r.srcs, call->srcs, call->n * sizeof(r.srcs[0]));
     r.dst = call->dst;
     r.count = call->count;
     r.n = call->n;
-    r.divide_by = call->op == RED_AVG ? call->divide_by : 0;
+    r.divide_by = call->op == RED_AVG && !call->scale ? call->divide_by : 0;
+    r.scaled = call->scale != nullptr;
+    if (call->scale)
+        memcpy(r.scale, call->scale, size);
     r.src_wide = narrow && call->src_wide;
     r.dst_wide = narrow && call->dst_wide;
     r.head = r.src_wide || r.dst_wide ? call->count : head_of(call, size);
@@ -182,6 +191,7 @@ extern "C" GPU(Error_t) gpu_reduce_launch(const red_call *call, GPU(Stream_t) st
     blocks = (work + BLOCK - 1) / BLOCK;
     if (blocks > processors() * BLOCKS_PER_SM)
         blocks = processors() * BLOCKS_PER_SM;
-    kernel<<<(unsigned)(blocks ? blocks : 1), BLOCK, 0, stream>>>(r);
-    return GPU(GetLastError)();
+    void *arguments[] = {&r};
+    return GPU(LaunchKernel)(reinterpret_cast<const void *>(kernel), dim3((unsigned)(blocks ? blocks : 1)), dim3(BLOCK),
+                             arguments, 0, stream);
 }

@@ -217,7 +217,7 @@ static bool is_copy(const struct red_call *call)
 {
     bool convert = call->src_wide != call->dst_wide && red_size(call->type) != red_wide_size(call->type);
 
-    return call->n == 1 && !convert && !(call->op == RED_AVG && call->divide_by > 1);
+    return call->n == 1 && !call->scale && !convert && !(call->op == RED_AVG && call->divide_by > 1);
 }
 
 int mem_reduce_async(const struct red_call *call, mem_stream_t *stream)
@@ -378,7 +378,7 @@ void mem_event_destroy(mem_event_t *event)
 {
     struct gpu_scope scope;
 
-    if (gpu_enter(&scope))
+    if (!event || gpu_enter(&scope))
         return;
     (void)GPU(EventDestroy)((GPU(Event_t))event);
     gpu_leave(&scope);

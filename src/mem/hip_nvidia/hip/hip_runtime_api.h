@@ -52,6 +52,7 @@
 #define hipStreamCreateWithPriority cudaStreamCreateWithPriority
 #define hipStreamDestroy cudaStreamDestroy
 #define hipStreamSynchronize cudaStreamSynchronize
+#define hipLaunchKernel cudaLaunchKernel
 #define hipStreamWaitEvent cudaStreamWaitEvent
 #define hipStreamAddCallback cudaStreamAddCallback
 #define hipEventCreateWithFlags cudaEventCreateWithFlags
