@@ -71,7 +71,7 @@ static const struct setting settings[] = {
       AGREE, COMM},
      KIND_SIZE, FIELD(eager), 0, 1 << 20, "8K"},
     {{"STAGING", "bytes (K M G), at least 64K", "Staging memory that a communicator may take on a wire", AGREE, COMM},
-     KIND_SIZE, FIELD(staging), 65536, INT64_MAX, "32M"},
+     KIND_SIZE, FIELD(staging), 65536, INT64_MAX, "64M"},
     {{"WINDOW", "chunks, 0: chosen", "Chunks of a collective in flight at once", AGREE, COMM},
      KIND_INT, FIELD(window), 0, 1024, "0"},
     {{"TIMEOUT", "seconds, or with a unit (us ms s), 0: none",

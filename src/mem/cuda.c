@@ -119,6 +119,18 @@ void gpu_vendor_query(const void *ptr, struct gpu_pointer *out)
     out->ordinal = ordinal;
 }
 
+enum gpu_place gpu_vendor_place(const void *ptr)
+{
+    CUmemorytype type = 0;
+    int managed = 0;
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED};
+    void *values[] = {&type, &managed};
+
+    if (driver.attributes(2, which, values, (CUdeviceptr)(uintptr_t)ptr) != CUDA_SUCCESS || type == 0)
+        return GPU_PAGEABLE;
+    return type == CU_MEMORYTYPE_DEVICE || managed ? GPU_DEVICE : GPU_PINNED;
+}
+
 int gpu_vendor_host_alloc(size_t bytes, void **ptr)
 {
     cudaError_t error = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);

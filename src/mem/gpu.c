@@ -64,6 +64,22 @@ static int find_device(int *device)
     return gpu_vendor_start(*device);
 }
 
+static int load_kernels(int device)
+{
+    struct gpu_scope scope;
+    GPU(Error_t) error;
+    int code = gpu_vendor_push(device, &scope);
+
+    if (code)
+        return code;
+    error = gpu_kernels_load();
+    if (error != GPU(Success))
+        code = gpu_error(error, "loading the library's kernels to device %d (is it older than those the library was built "
+                         "for?)", device);
+    gpu_vendor_pop(&scope);
+    return code;
+}
+
 int gpu_device(void)
 {
     return atomic_load_explicit(&found.device, memory_order_acquire);
@@ -78,6 +94,8 @@ int gpu_enter(struct gpu_scope *scope)
         device = gpu_device();
         if (device < 0) {
             code = find_device(&device);
+            if (!code)
+                code = load_kernels(device);
             if (!code)
                 atomic_store_explicit(&found.device, device, memory_order_release);
         }

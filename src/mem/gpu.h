@@ -45,6 +45,8 @@ int gpu_vendor_start(int device);              /* once, before any other of thes
 int gpu_vendor_push(int device, struct gpu_scope *scope);
 void gpu_vendor_pop(const struct gpu_scope *scope);
 void gpu_vendor_query(const void *ptr, struct gpu_pointer *out);
+enum gpu_place { GPU_PAGEABLE, GPU_PINNED, GPU_DEVICE };
+enum gpu_place gpu_vendor_place(const void *ptr);   /* the same, for copies: less and faster */
 int gpu_vendor_host_alloc(size_t bytes, void **ptr);
 int gpu_vendor_host_free(void *ptr);
 int gpu_vendor_call_back(GPU(Stream_t) stream, void (*function)(void *), void *data);

@@ -140,6 +140,9 @@ kernel_fn kernel_of(red_type type, red_op op)
     }
 }
 
+#define LOADED(T, O, f, acc, op) reinterpret_cast<const void *>(reduce_kernel<pair_##T##_##O>),
+const void *const all_kernels[] = { ARITH_PAIRS(LOADED) };
+
 /* How many elements come before a place where all operands are aligned; count if there is no such place. */
 size_t head_of(const red_call *call, size_t size)
 {
@@ -168,6 +171,16 @@ unsigned processors()
 }
 
 } // namespace
+
+extern "C" GPU(Error_t) gpu_kernels_load(void)
+{
+    GPU(Error_t) error = GPU(Success);
+    GPU(FuncAttributes) attributes;
+
+    for (size_t i = 0; i < sizeof(all_kernels) / sizeof(all_kernels[0]) && error == GPU(Success); i++)
+        error = GPU(FuncGetAttributes)(&attributes, all_kernels[i]);
+    return error;
+}
 
 extern "C" GPU(Error_t) gpu_reduce_launch(const red_call *call, GPU(Stream_t) stream)
 {

@@ -23,7 +23,10 @@ extern "C" {
 
 #include "reduce/reduce.h"
 
-/* gpu_kernels.cu: the operands are as the device addresses them, up to RED_MAX_INPUTS of them. */
+/* gpu_kernels.cu. Brings all kernels to the device: one that is launched for the first time waits until the device is idle,
+ * and so for ever while a stream waits for what that kernel is needed for. */
+GPU(Error_t) gpu_kernels_load(void);
+/* The operands are as the device addresses them, up to RED_MAX_INPUTS of them. */
 GPU(Error_t) gpu_reduce_launch(const struct red_call *call, GPU(Stream_t) stream);
 
 #ifdef __cplusplus

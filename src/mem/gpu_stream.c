@@ -114,6 +114,18 @@ static int host_work_add(void *dst, const void *src, size_t bytes, int byte, mem
     return code;
 }
 
+/* What the whole range is: memory of which only a part is registered counts as pageable. */
+static enum gpu_place place_of(const void *ptr, size_t bytes)
+{
+    enum gpu_place place = gpu_vendor_place(ptr);
+    struct gpu_pointer what;
+
+    if (place != GPU_PINNED)
+        return place;
+    gpu_vendor_query(ptr, &what);
+    return what.known && (uintptr_t)ptr + bytes <= (uintptr_t)what.base + what.bytes ? GPU_PINNED : GPU_PAGEABLE;
+}
+
 static int copy_native(void *dst, const void *src, size_t bytes, mem_stream_t *stream)
 {
     GPU(Error_t) error = GPU(MemcpyAsync)(dst, src, bytes, GPU(MemcpyDefault), native(stream));
@@ -167,7 +179,7 @@ void gpu_streams_clear(void)
 
 int mem_copy_async(void *dst, const void *src, size_t bytes, mem_stream_t *stream)
 {
-    struct gpu_pointer from, to;
+    enum gpu_place from, to;
     struct gpu_scope scope;
     int code;
 
@@ -176,12 +188,12 @@ int mem_copy_async(void *dst, const void *src, size_t bytes, mem_stream_t *strea
     code = gpu_enter(&scope);
     if (code)
         return code;
-    gpu_vendor_query(src, &from);
-    gpu_vendor_query(dst, &to);
-    if (!from.device && !to.device)
+    from = place_of(src, bytes);
+    to = place_of(dst, bytes);
+    if (from != GPU_DEVICE && to != GPU_DEVICE)
         code = host_work_add(dst, src, bytes, 0, stream);
-    else if (!from.known || !to.known)
-        code = copy_pageable(dst, src, bytes, from.known, stream);
+    else if (from == GPU_PAGEABLE || to == GPU_PAGEABLE)
+        code = copy_pageable(dst, src, bytes, to == GPU_PAGEABLE, stream);
     else
         code = copy_native(dst, src, bytes, stream);
     gpu_leave(&scope);
@@ -190,7 +202,6 @@ int mem_copy_async(void *dst, const void *src, size_t bytes, mem_stream_t *strea
 
 int mem_set_async(void *dst, int byte, size_t bytes, mem_stream_t *stream)
 {
-    struct gpu_pointer to;
     struct gpu_scope scope;
     GPU(Error_t) error;
     int code;
@@ -200,8 +211,7 @@ int mem_set_async(void *dst, int byte, size_t bytes, mem_stream_t *stream)
     code = gpu_enter(&scope);
     if (code)
         return code;
-    gpu_vendor_query(dst, &to);
-    if (!to.device) {
+    if (gpu_vendor_place(dst) != GPU_DEVICE) {
         code = host_work_add(dst, NULL, bytes, byte, stream);
     } else {
         error = GPU(MemsetAsync)(dst, byte, bytes, native(stream));

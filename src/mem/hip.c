@@ -74,6 +74,19 @@ void gpu_vendor_query(const void *ptr, struct gpu_pointer *out)
     out->id = id;
 }
 
+enum gpu_place gpu_vendor_place(const void *ptr)
+{
+    hipPointerAttribute_t what;
+
+    if (hipPointerGetAttributes(&what, ptr) != hipSuccess) {
+        (void)hipGetLastError();
+        return GPU_PAGEABLE;
+    }
+    if (what.memory_type == hipMemoryTypeDevice || what.isManaged)
+        return GPU_DEVICE;
+    return what.memory_type == hipMemoryTypeHost ? GPU_PINNED : GPU_PAGEABLE;
+}
+
 int gpu_vendor_host_alloc(size_t bytes, void **ptr)
 {
     hipError_t error = hipHostMalloc(ptr, bytes, hipHostMallocPortable | hipHostMallocMapped);

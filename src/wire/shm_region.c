@@ -49,10 +49,11 @@ void shm_region_clear(struct shm_region *r)
     *r = (struct shm_region){ .seg.fd = -1 };
 }
 
-static size_t slot_bytes_for(const struct cfg *cfg)
+/* Pieces of a chunk are on their way earlier than the whole; but where queueing a copy is dear they cost more than that. */
+static size_t slot_bytes_for(const struct comm *comm)
 {
-    size_t most = cfg->staging / 2 / SHM_SLOTS_LEAST;
-    size_t bytes = cfg->chunk ? cfg->chunk : SHM_SLOT_BYTES;
+    size_t most = comm->cfg->staging / 2 / SHM_SLOTS_LEAST;
+    size_t bytes = comm->cfg->chunk || comm->chunk_min > SHM_SLOT_BYTES ? comm->chunk_max : SHM_SLOT_BYTES;
 
     if (bytes > most)
         bytes = most;
@@ -67,7 +68,7 @@ static size_t slot_bytes_for(const struct cfg *cfg)
 int shm_region_make(struct shm *shm)
 {
     struct comm *comm = shm->wire.comm;
-    size_t slot_bytes = slot_bytes_for(comm->cfg);
+    size_t slot_bytes = slot_bytes_for(comm);
     size_t slots = comm->cfg->staging / 2 / slot_bytes, descs = 1;
     struct shm_region *r = &shm->region;
     struct seg_name name;

@@ -104,7 +104,7 @@ static void defaults(void **state)
     assert_int_equal(cfg.log, LOG_WARN);
     assert_int_equal(cfg.chunk, 0);
     assert_int_equal(cfg.small, 16384);
-    assert_int_equal(cfg.staging, 32 << 20);
+    assert_int_equal(cfg.staging, 64 << 20);
     assert_int_equal(cfg.window, 0);
     assert_true(cfg.timeout == 0);
     assert_true(cfg.check);

@@ -53,6 +53,8 @@
 #define hipStreamDestroy cudaStreamDestroy
 #define hipStreamSynchronize cudaStreamSynchronize
 #define hipLaunchKernel cudaLaunchKernel
+#define hipFuncAttributes cudaFuncAttributes
+#define hipFuncGetAttributes cudaFuncGetAttributes
 #define hipStreamWaitEvent cudaStreamWaitEvent
 #define hipStreamAddCallback cudaStreamAddCallback
 #define hipEventCreateWithFlags cudaEventCreateWithFlags
