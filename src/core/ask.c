@@ -73,24 +73,31 @@ static void ask(struct comm *comm, const struct status_rank *all, const struct q
     free(ranks);
 }
 
+void ask_read_answer(const struct comm *comm, const void *data, size_t bytes, uint64_t id, struct status_rank *all)
+{
+    const struct answer *answer = data;
+    size_t n = bytes < sizeof(*answer) ? 0 : (bytes - sizeof(*answer)) / sizeof(struct status_rank);
+
+    /* One to an earlier question may come late. */
+    if (bytes != sizeof(*answer) + n * sizeof(struct status_rank) || answer->id != id || answer->n != n)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const struct status_rank *s = &answer->ranks[i];
+        if (s->rank >= 0 && s->rank < comm->size && !comm_is_local(comm, s->rank) && s->rank != comm->rank &&
+            s->life <= LIFE_ENDED)
+            all[s->rank] = *s;
+    }
+}
+
 /* Takes answers in; returns how many ranks are unknown still. */
 static int take_answers(struct comm *comm, struct status_rank *all, uint64_t id)
 {
-    struct answer *answer;
     size_t bytes;
     void *data;
     int from, unknown = 0;
 
     while (mail_look(comm, TAG_TELL, &from, &data, &bytes)) {
-        answer = data;
-        /* One to an earlier question may come late. */
-        if (bytes >= sizeof(*answer) && answer->id == id &&
-            bytes == sizeof(*answer) + answer->n * sizeof(struct status_rank))
-            for (size_t i = 0; i < answer->n; i++) {
-                const struct status_rank *s = &answer->ranks[i];
-                if (s->rank >= 0 && s->rank < comm->size && !comm_is_local(comm, s->rank) && s->rank != comm->rank)
-                    all[s->rank] = *s;
-            }
+        ask_read_answer(comm, data, bytes, id, all);
         free(data);
     }
     for (int r = 0; r < comm->size; r++)

@@ -12,5 +12,7 @@
 int ask_nodes(struct comm *comm, uint64_t number, struct status_rank *all, double seconds);
 /* Answers what others ask, on all communicators of the process. Under the engine's lock. */
 void ask_serve(void);
+/* Takes in one answer to question `id`, whatever its bytes are (aligned as malloc does). */
+void ask_read_answer(const struct comm *comm, const void *data, size_t bytes, uint64_t id, struct status_rank *all);
 
 #endif

@@ -325,8 +325,10 @@ int comm_fail_here(struct comm *comm, int code, const char *text)
 /* Another rank of the node ended the communicator's use: takes its code and text over. */
 static int adopt_failure(struct comm *comm, uint64_t word)
 {
-    int none = 0, code = (int)(word >> 32), rank = (int)(uint32_t)word - 1;
+    int none = 0, code = (int)(word >> 32), rank = (int)((uint32_t)word - 1);
 
+    if (code <= 0 || code >= HETMPI_ERR_LAST || rank < 0 || rank >= comm->size || !comm->ctls[rank])
+        return comm_fail_here(comm, HETMPI_ERR_INTERNAL, "this communicator's state in shared memory is damaged");
     if (atomic_compare_exchange_strong(&comm->failed, &none, -1)) {
         char text[sizeof(comm->failed_text)];
         snprintf(text, sizeof(text), "%s", comm->ctls[rank]->failure_text);

@@ -210,7 +210,7 @@ static bool parse_value(struct cfg *cfg, const struct setting *setting, const ch
         memcpy(field, &size, sizeof(size));
         return true;
     case KIND_RATE:
-        if (!cfg_parse_size(text, &size))
+        if (!cfg_parse_size(text, &size) || size > INT64_MAX)
             return false;
         real = (double)size;
         memcpy(field, &real, sizeof(real));
@@ -343,6 +343,7 @@ static int load_file(struct cfg *cfg, enum cfg_origin origins[SETTINGS], const c
     struct source source = {CFG_FILE, path, 0};
     char *line = NULL;
     size_t room = 0;
+    ssize_t length;
     int code = HETMPI_SUCCESS;
     FILE *file = fopen(path, "re");
 
@@ -350,9 +351,12 @@ static int load_file(struct cfg *cfg, enum cfg_origin origins[SETTINGS], const c
         return err_set(HETMPI_ERR_CONFIG, PREFIX "CONFIG: the file %.200s cannot be opened: %s", path,
                        strerror(errno));
     errno = 0;
-    while (!code && getline(&line, &room, file) >= 0) {
+    while (!code && (length = getline(&line, &room, file)) >= 0) {
         source.line++;
-        code = load_line(cfg, origins, line, &source);
+        if (strlen(line) != (size_t)length)
+            code = err_set(HETMPI_ERR_CONFIG, "%.200s:%d: a zero byte: this is not a text file", path, source.line);
+        else
+            code = load_line(cfg, origins, line, &source);
         errno = 0;
     }
     if (!code && !feof(file))

@@ -273,6 +273,18 @@ static int test_exchange(struct comm *comm, int *all)
     return comm_mpi_error(code, "exchanging a meeting");
 }
 
+/* Messages of one pair come in order, so these are of this meeting, or not from a hetmpi. */
+static int check_numbers(const struct comm *comm, const struct meet *meet)
+{
+    const struct net_message *all = comm->net->recv + (size_t)(meet->number & 1) * (size_t)comm->n_groups;
+
+    for (int g = 0; g < comm->n_groups; g++)
+        if (all[g].number != meet->number)
+            return err_set(HETMPI_ERR_INTERNAL, "collective call %llu: rank %d sent a meeting with the number %llu",
+                           (unsigned long long)meet->number, comm->leaders[g], (unsigned long long)all[g].number);
+    return HETMPI_SUCCESS;
+}
+
 /* For the reports of this node's ranks, which know nothing of the exchange between the leaders. */
 static void publish_wait(struct comm *comm, const struct meet *meet)
 {
@@ -301,6 +313,9 @@ static int poll_leader(struct comm *comm, struct meet *meet, bool *done)
     if (!code && !flag)
         publish_wait(comm, meet);
     if (code || !flag)
+        return code;
+    code = check_numbers(comm, meet);
+    if (code)
         return code;
     compare_net(comm, meet, &v);
     if (comm->ctl) {

@@ -50,19 +50,32 @@ void notice_send_due(struct comm *comm)
         notice_send(comm, code, comm->failed_text);
 }
 
-int notice_look(struct comm *comm)
+int notice_read(const struct comm *comm, int from, const void *data, size_t length, char *text, size_t bytes)
 {
     struct notice notice;
+
+    if (length == sizeof(notice)) {
+        memcpy(&notice, data, sizeof(notice));
+        if (notice.code > 0 && notice.code < HETMPI_ERR_LAST && notice.rank >= 0 && notice.rank < comm->size) {
+            snprintf(text, bytes, "rank %d reported: %.*s", (int)notice.rank, (int)sizeof(notice.text) - 1, notice.text);
+            return notice.code;
+        }
+    }
+    snprintf(text, bytes, "rank %d sent a notice of a failure that cannot be read (%zu bytes)", from, length);
+    return HETMPI_ERR_INTERNAL;
+}
+
+int notice_look(struct comm *comm)
+{
     char text[sizeof(comm->failed_text)];
     size_t bytes;
+    int code;
     void *data;
     int from;
 
     if (comm_leader(comm) != comm->rank || !mail_possible(comm) || !mail_look(comm, TAG_NOTICE, &from, &data, &bytes))
         return HETMPI_SUCCESS;
-    memset(&notice, 0, sizeof(notice));
-    memcpy(&notice, data, bytes < sizeof(notice) ? bytes : sizeof(notice));
+    code = notice_read(comm, from, data, bytes, text, sizeof(text));
     free(data);
-    snprintf(text, sizeof(text), "rank %d reported: %.*s", (int)notice.rank, (int)sizeof(notice.text) - 1, notice.text);
-    return comm_fail_here(comm, notice.code, text);
+    return comm_fail_here(comm, code, text);
 }

@@ -13,5 +13,7 @@ void notice_send_due(struct comm *comm);
 void notice_send_later(struct comm *comm);
 /* Looks for such a message; then the communicator is failed on this node, and its code returned. */
 int notice_look(struct comm *comm);
+/* What a message from rank `from` tells, whatever its bytes are: the failure's code, and its words in text. */
+int notice_read(const struct comm *comm, int from, const void *data, size_t length, char *text, size_t bytes);
 
 #endif

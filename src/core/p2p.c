@@ -127,15 +127,37 @@ static int post_envelope(struct op *op)
     return comm_fail(comm, code, text);
 }
 
-/* The envelope has come. */
-static void match(struct p2p_msg *m, const MPI_Status *status)
+static bool envelope_fits(const struct comm *comm, const struct p2p_envelope *envelope, size_t length)
+{
+    size_t behind = length - sizeof(*envelope);
+
+    if (length < sizeof(*envelope) || length > comm->p2p->bounces.each ||
+        envelope->channel >= (uint32_t)comm->p2p->channels)
+        return false;
+    switch (envelope->way) {
+    case P2P_INLINE:
+        return behind == envelope->bytes;
+    case P2P_SMALL:
+        return behind == 0 && envelope->bytes <= comm->cfg->eager;
+    case P2P_LARGE:
+        return behind == 0 && envelope->bytes > comm->cfg->eager;
+    default:
+        return false;
+    }
+}
+
+int p2p_match(const struct comm *comm, struct p2p_msg *m, int source, int tag, size_t length)
 {
     struct p2p_envelope envelope;
 
     memcpy(&envelope, m->bounce->memory, sizeof(envelope));
+    if (!envelope_fits(comm, &envelope, length))
+        return err_set(HETMPI_ERR_INTERNAL, "recv on rank %d: the message from rank %d with tag %d has a head that no "
+                       "sender writes (%zu bytes, way %u, channel %u, for %llu bytes)", comm->rank, source, tag, length,
+                       envelope.way, envelope.channel, (unsigned long long)envelope.bytes);
     m->matched = true;
-    m->peer = status->MPI_SOURCE;
-    m->tag = status->MPI_TAG;
+    m->peer = source;
+    m->tag = tag;
     m->bytes = envelope.bytes;
     m->truncated = m->bytes > m->room;
     m->way = (uint8_t)envelope.way;
@@ -151,13 +173,18 @@ static void match(struct p2p_msg *m, const MPI_Status *status)
         m->window[0] = (struct p2p_piece){.state = PIECE_HERE, .buf = m->bounce, .memory = p2p_data(m->bounce),
                                           .bytes = m->bytes};
     }
+    return HETMPI_SUCCESS;
 }
 
-static void enveloped(struct p2p_msg *m, const MPI_Status *status)
+static int enveloped(const struct comm *comm, struct p2p_msg *m, const MPI_Status *status)
 {
+    int length = 0;
+
     m->envelope = MPI_REQUEST_NULL;
-    if (!m->send)
-        match(m, status);
+    if (m->send)
+        return HETMPI_SUCCESS;
+    MPI_Get_count(status, MPI_BYTE, &length);
+    return p2p_match(comm, m, status->MPI_SOURCE, status->MPI_TAG, (size_t)length);
 }
 
 /* ---- progress ---- */
@@ -225,27 +252,25 @@ static void finish(struct comm *comm, struct op *op, int code)
     engine_op_end(op, code);
 }
 
-static void note(struct op *op, int what, const MPI_Status *status)
+static int note(struct op *op, int what, const MPI_Status *status)
 {
     struct p2p_msg *m = &op->message;
 
     m->open--;
     switch (what) {
     case P2P_ENVELOPE:
-        enveloped(m, status);
-        break;
+        return enveloped(op->comm, m, status);
     case P2P_GO:
-        if (m->send)
-            p2p_set_pieces(m);
-        break;
+        return m->send ? p2p_set_pieces(op->comm, m) : HETMPI_SUCCESS;
     default:
         m->window[what - P2P_PIECE].state = m->send ? PIECE_DONE : PIECE_HERE;
+        return HETMPI_SUCCESS;
     }
 }
 
 static int complete_requests(struct p2p *p2p, bool *moved)
 {
-    int count = 0, code;
+    int count = 0, code, bad = HETMPI_SUCCESS;
 
     if (!p2p->n)
         return HETMPI_SUCCESS;
@@ -260,12 +285,13 @@ static int complete_requests(struct p2p *p2p, bool *moved)
         return HETMPI_SUCCESS;
     for (int i = 0; i < count; i++) {
         const struct p2p_use *use = &p2p->uses[p2p->indices[i]];
-        note(use->op, use->what, &p2p->statuses[i]);
+        code = note(use->op, use->what, &p2p->statuses[i]);
+        bad = bad ? bad : code;
         look_later(p2p, use->op);
     }
     p2p_compact(p2p);
     *moved = true;
-    return HETMPI_SUCCESS;
+    return bad;
 }
 
 static int look_at_all(struct comm *comm, bool *moved)
@@ -376,11 +402,11 @@ static int test_envelope(struct op *op, int *flag)
     MPI_Status status;
     int code = comm_mpi_error(MPI_Test(&m->envelope, flag, &status), "moving a message");
 
+    if (!code && *flag)
+        code = enveloped(op->comm, m, &status);
     if (code)
-        return comm_fail(op->comm, code, err_text());
-    if (*flag)
-        enveloped(m, &status);
-    return HETMPI_SUCCESS;
+        *flag = 0;   /* the engine, which ends all messages, has this one to end too */
+    return code ? comm_fail(op->comm, code, err_text()) : HETMPI_SUCCESS;
 }
 
 /* The whole message was in the envelope, and nothing but a copy by the CPU is left to do. */

@@ -193,11 +193,19 @@ int p2p_move_pieces(struct comm *comm, struct op *op, bool *moved, bool *look)
 
 /* ---- go ---- */
 
-void p2p_set_pieces(struct p2p_msg *m)
+int p2p_set_pieces(const struct comm *comm, struct p2p_msg *m)
 {
+    size_t most = comm->p2p->slots.each;
+
+    if (!m->staged && most < DIRECT_PIECE)
+        most = DIRECT_PIECE;
+    if (m->go > most)
+        return err_set(HETMPI_ERR_INTERNAL, "send on rank %d: rank %d asks for pieces of %u bytes, there is memory for "
+                       "%zu", comm->rank, m->peer, m->go, most);
     m->gone = true;
     m->piece = m->go;
     m->pieces = m->go ? (m->bytes + m->piece - 1) / m->piece : 0;
+    return HETMPI_SUCCESS;
 }
 
 /* Short enough that both ends' copies overlap, long enough to be worth a message. */
@@ -222,7 +230,9 @@ int p2p_say_go(struct comm *comm, struct op *op)
     if (code)
         return code;
     m->go = m->truncated ? 0 : choose_piece(comm, m, m->staged || m->far_staged);
-    p2p_set_pieces(m);
+    code = p2p_set_pieces(comm, m);
+    if (code)
+        return code;
     code = comm_mpi_error(MPI_Isend(&m->go, 1, MPI_UINT32_T, m->peer, p2p_go_tag(m), comm->p2p->bulk, &request),
                           "asking for a message");
     if (code)

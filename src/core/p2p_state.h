@@ -59,7 +59,10 @@ int p2p_move_pieces(struct comm *comm, struct op *op, bool *moved, bool *look);
 /* Frees the slots of the pieces that are done, or of all. */
 void p2p_end_pieces(struct p2p *p2p, struct p2p_msg *m, bool all);
 int p2p_say_go(struct comm *comm, struct op *op);
-void p2p_set_pieces(struct p2p_msg *m);   /* go has been said */
+int p2p_set_pieces(const struct comm *comm, struct p2p_msg *m);   /* go has been said */
+
+/* p2p.c. The envelope has come, `length` bytes of it: takes it in, or refuses what no sender writes. */
+int p2p_match(const struct comm *comm, struct p2p_msg *m, int source, int tag, size_t length);
 
 /* p2p_pool.c */
 int p2p_take(struct p2p_pool *pool, struct p2p_buf **buf);

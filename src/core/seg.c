@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,6 +66,7 @@ int seg_open(struct seg *seg, const struct seg_name *name)
 {
     char path[64];
     uint64_t cookie;
+    struct stat what;
     void *base;
     int fd, code;
 
@@ -73,6 +75,13 @@ int seg_open(struct seg *seg, const struct seg_name *name)
     if (fd < 0)
         return err_set(HETMPI_ERR_MEMORY, "cannot open the shared memory of process %d: %s", name->pid,
                        strerror(errno));
+    /* The number may name another file by now; beyond a file's end comes SIGBUS. */
+    if (fstat(fd, &what) != 0 || !S_ISREG(what.st_mode) || (uint64_t)what.st_size < name->bytes ||
+        name->bytes < sizeof(cookie)) {
+        close(fd);
+        return err_set(HETMPI_ERR_INTERNAL, "the shared memory of process %d is gone (another file has its place)",
+                       name->pid);
+    }
     base = mmap(NULL, name->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
         code = err_set(HETMPI_ERR_MEMORY, "cannot map %zu bytes of process %d: %s (ulimit -v?)", (size_t)name->bytes,

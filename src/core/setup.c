@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/comm.h"
 #include "core/engine.h"
+#include "core/facts.h"
 #include "core/log.h"
 #include "core/mail.h"
 #include "core/meet.h"
@@ -27,143 +27,7 @@
 #include "island/island.h"
 #include "wire/wire.h"
 
-#define PROTOCOL 3             /* changes whenever two builds could not work together */
-#define MAGIC "hetmpi\1"
 #define CHUNK_NETWORK ((size_t)1 << 20)   /* a message between nodes costs more than a copy */
-
-/* What one rank tells the others. Its size never changes, so that different versions can read each other's head. */
-struct comm_facts {
-    char magic[8];
-    uint32_t protocol;
-    int32_t error;             /* this rank cannot take part: its code, */
-    char error_text[192];      /* and why */
-    char version[16];
-    char vendor[8];
-    int32_t pid, world_rank, device;
-    uint32_t weight;
-    uint64_t node_key, island_key;
-    struct seg_name ctl;       /* bytes 0: none */
-    uint32_t agree[CFG_AGREE_MAX];
-    uint32_t chunk_least, chunk_most;   /* that this rank's device likes */
-    char spare[512 - 392];
-};
-_Static_assert(sizeof(struct comm_facts) == 512, "the facts' size is part of the protocol");
-_Static_assert(sizeof(((struct comm_facts *)0)->agree) == 96, "CFG_AGREE_MAX is part of the protocol");
-
-/* Processes with this key can open each other's memory: same kernel, same process numbers. */
-static uint64_t host_key(void)
-{
-    char boot_id[64] = "";
-    struct stat pid_space;
-    uint64_t key = PROC_HASH_START;
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-
-    if (file) {
-        if (fgets(boot_id, sizeof(boot_id), file))
-            key = proc_hash(key, boot_id, strlen(boot_id));
-        fclose(file);
-    }
-    if (stat("/proc/self/ns/pid", &pid_space) == 0)
-        key = proc_hash(key, &pid_space.st_ino, sizeof(pid_space.st_ino));
-    return key;
-}
-
-/* The item of a list setting for this rank: `index` is the rank in MPI_COMM_WORLD, or in this communicator when the
- * list was given for it alone. */
-static int list_item(int index, const char *name, const char *list, char *item, size_t bytes)
-{
-    if (cfg_list_item(list, index, item, bytes))
-        return HETMPI_SUCCESS;
-    return err_set(HETMPI_ERR_CONFIG, "%s=%s has %d entries, rank %d has none: give one for each rank", name, list,
-                   cfg_list_length(list), index);
-}
-
-static int fill_place(const struct comm *comm, struct comm_facts *facts)
-{
-    char item[64];
-    int code;
-
-    facts->node_key = host_key();
-    if (comm->cfg->sim_nodes[0]) {
-        code = list_item(proc_world_rank(), "SIM_NODES", comm->cfg->sim_nodes, item, sizeof(item));
-        if (code)
-            return code;
-        facts->node_key = proc_hash(facts->node_key, item, strlen(item));
-    }
-    if (strcmp(comm->cfg->islands, "auto") == 0) {
-        facts->island_key = proc_hash(facts->node_key, facts->vendor, strlen(facts->vendor));
-        return HETMPI_SUCCESS;
-    }
-    code = list_item(comm->islands_own ? comm->rank : proc_world_rank(), "ISLANDS", comm->cfg->islands, item,
-                     sizeof(item));
-    if (code)
-        return code;
-    facts->island_key = proc_hash(PROC_HASH_START, item, strlen(item));
-    return HETMPI_SUCCESS;
-}
-
-/* This rank's facts; also makes its control segment. An error is a fact too. */
-static void fill_facts(struct comm *comm, struct comm_facts *facts)
-{
-    unsigned agree[CFG_AGREE_MAX];
-    int code = comm->cfg ? HETMPI_SUCCESS : err_code();
-    size_t least, most;
-
-    memset(facts, 0, sizeof(*facts));
-    memcpy(facts->magic, MAGIC, sizeof(MAGIC));
-    facts->protocol = PROTOCOL;
-    snprintf(facts->version, sizeof(facts->version), "%s", hetmpi_version());
-    facts->pid = getpid();
-    facts->world_rank = proc_world_rank();
-    facts->weight = 1;
-    if (!code) {
-        snprintf(facts->vendor, sizeof(facts->vendor), "%s", mem_vendor());
-        facts->device = mem_device();
-        mem_chunk_limits(&least, &most);
-        facts->chunk_least = (uint32_t)least;
-        facts->chunk_most = (uint32_t)most;
-        code = fill_place(comm, facts);
-    }
-    if (!code) {
-        cfg_agree(comm->cfg, agree);
-        for (int i = 0; i < CFG_AGREE_MAX; i++)
-            facts->agree[i] = agree[i];
-        if (seg_create(&comm->ctl_seg, sizeof(struct ctl), &facts->ctl) != HETMPI_SUCCESS) {
-            log_warn("no control segment, so no shared memory with other ranks: %s", err_text());
-            facts->ctl.bytes = 0;
-        }
-    }
-    if (code) {
-        facts->error = code;
-        snprintf(facts->error_text, sizeof(facts->error_text), "%s", err_text());
-    }
-}
-
-/* The same verdict on every rank. */
-static int check_facts(const struct comm_facts *facts, int size, int me)
-{
-    for (int r = 0; r < size; r++) {
-        if (memcmp(facts[r].magic, MAGIC, sizeof(MAGIC)) != 0)
-            return err_set(HETMPI_ERR_MISMATCH, "rank %d runs something that is not this hetmpi (%s)", r,
-                           hetmpi_version());
-        if (facts[r].protocol != facts[0].protocol)
-            return err_set(HETMPI_ERR_MISMATCH, "rank %d runs hetmpi %.15s (protocol %u), rank 0 hetmpi %.15s (protocol "
-                           "%u): use the same version on all ranks", r, facts[r].version, facts[r].protocol,
-                           facts[0].version, facts[0].protocol);
-    }
-    for (int r = 0; r < size; r++)
-        if (facts[r].error) {
-            if (r == me)
-                return err_set(facts[r].error, "%.191s", facts[r].error_text);
-            return err_set(facts[r].error, "rank %d: %.191s", r, facts[r].error_text);
-        }
-    for (int r = 1; r < size; r++)
-        for (int i = 0; i < CFG_AGREE_MAX; i++)
-            if (facts[r].agree[i] != facts[0].agree[i])
-                return err_set(HETMPI_ERR_CONFIG, "setting %s differs between rank 0 and rank %d of the communicator: "
-                               "it must be the same on all ranks", cfg_agree_name((size_t)i), r);
-    return HETMPI_SUCCESS;
-}
 
 static int build_topo(struct comm *comm, const struct comm_facts *facts)
 {
@@ -471,7 +335,7 @@ static int setup_mine(struct comm *comm)
 
 static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
 {
-    int code = check_facts(facts, comm->size, comm->rank);
+    int code = facts_check(facts, comm->size, comm->rank);
     char why[96];
 
     if (code)
@@ -531,7 +395,7 @@ int comm_setup(MPI_Comm user, const struct cfg *cfg, struct comm *comm)
         code = err_set(HETMPI_ERR_MEMORY, "no memory for the facts of %d ranks", comm->size);
         goto release;
     }
-    fill_facts(comm, &facts[comm->size]);
+    facts_fill(comm, &facts[comm->size]);
     code = gather_facts(comm, facts);
     if (code) {
         comm_leave_to_mpi(facts);

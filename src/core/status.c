@@ -8,6 +8,8 @@
 
 #include "core/proc.h"
 
+#define READ_TRIES 1000   /* a rank does not post so many meetings while one is read: then its words are not to be trusted */
+
 #define PUT(field, value) atomic_store_explicit(&status->field, (value), memory_order_relaxed)
 #define GET(field) atomic_load_explicit(&status->field, memory_order_relaxed)
 
@@ -54,6 +56,7 @@ void status_beat(struct comm *comm, const struct call *call, const struct op *op
 static void read_posted(const struct ctl *ctl, uint64_t number, struct status_rank *out)
 {
     uint64_t seq[2], again;
+    int tries = 0;
 
     do {
         for (int i = 0; i < 2; i++)
@@ -65,7 +68,7 @@ static void read_posted(const struct ctl *ctl, uint64_t number, struct status_ra
         out->what = atomic_load_explicit(&post->what, memory_order_acquire);    /* before `seq` is read again */
         out->count = atomic_load_explicit(&post->count, memory_order_acquire);
         again = atomic_load_explicit(&post->seq, memory_order_relaxed);
-    } while (out->posted && again != out->posted);
+    } while (out->posted && again != out->posted && ++tries < READ_TRIES);
 }
 
 void status_read(const struct comm *comm, int rank, uint64_t number, struct status_rank *out)

@@ -134,6 +134,9 @@ static int map_board(struct board *b, int position)
     code = seg_open(&m->seg, &name);
     if (code != HETMPI_SUCCESS)
         return code;
+    if (m->seg.bytes < HEAD + SLOTS * b->stride)
+        return err_set(HETMPI_ERR_INTERNAL, "island board: that of rank %d has %zu bytes, not %zu", rank, m->seg.bytes,
+                       HEAD + SLOTS * b->stride);
     if (b->device) {
         code = mem_host_register(m->seg.base, m->seg.bytes);
         if (code != HETMPI_SUCCESS)

@@ -65,12 +65,12 @@ size_t red_wide_size(enum red_type type)
 
 const char *red_type_name(enum red_type type)
 {
-    return formats[type].name;
+    return (unsigned)type < RED_TYPES ? formats[type].name : "none";
 }
 
 const char *red_op_name(enum red_op op)
 {
-    return op_names[op];
+    return (unsigned)op < RED_OPS ? op_names[op] : "none";
 }
 
 bool red_supported(enum red_type type, enum red_op op)

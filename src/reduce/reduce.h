@@ -64,8 +64,8 @@ struct red_call {
 
 size_t red_size(enum red_type type);                      /* bytes of one element */
 size_t red_wide_size(enum red_type type);                 /* bytes of one accumulator (>= red_size) */
-const char *red_type_name(enum red_type type);            /* "float32", "bfloat16", "int8", "float8_e4m3fnuz", ... */
-const char *red_op_name(enum red_op op);                  /* "sum", ... */
+const char *red_type_name(enum red_type type);   /* "none" for a number that is no type, as other processes may send; */
+const char *red_op_name(enum red_op op);         /* ... or no operation */
 bool red_supported(enum red_type type, enum red_op op);   /* the one table of (type, op) pairs */
 
 /* Runs the reduction on the CPU with the best instruction set of this machine; same bits as red_run_scalar.

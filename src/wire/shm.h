@@ -32,17 +32,22 @@ struct shm_desc {
 };
 _Static_assert(sizeof(struct shm_desc) == CTL_LINE, "a descriptor is one cache line");
 
-struct shm_head {
-    _Alignas(CTL_LINE) uint64_t cookie;      /* of seg */
+/* How a region is laid out, and whose it is. */
+struct shm_shape {
     uint64_t slot_bytes;
     uint32_t slots, descs, locals;
     int32_t rank;
 };
 
+struct shm_head {
+    _Alignas(CTL_LINE) uint64_t cookie;      /* of seg */
+    struct shm_shape shape;
+};
+
 /* A mapped region. */
 struct shm_region {
     struct seg seg;
-    struct shm_head *head;
+    struct shm_shape shape;                  /* of its head, read once and checked: the owner may write there any time */
     struct ctl_word *starving;               /* [locals] 1: the owner waits for slots for that rank */
     struct shm_desc *rings;                  /* [locals][descs] */
     struct ctl_word *released;               /* [slots] */
@@ -67,7 +72,7 @@ struct shm_message {
     uint16_t channel;
     struct sched_view view;
     size_t first, length, total;             /* elements, elements, bytes */
-    size_t issued, moved;                    /* bytes: sends: whose copy was begun; all: finished */
+    size_t issued, moved;                    /* bytes whose copy was begun, and finished */
     int copying;                             /* sends: first slot being filled, -1: none */
     struct shm_frag *reading;                /* receives: fragments being copied out */
     struct shm_message *next;                /* receives of one peer; or the free list */

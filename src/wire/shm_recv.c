@@ -47,11 +47,11 @@ int shm_frags_reserve(struct shm *shm, size_t more)
 static int take(struct shm *shm, int local)
 {
     struct shm_peer *peer = &shm->peers[local];
-    const struct shm_head *head = peer->region.head;
-    struct shm_desc *ring = peer->region.rings + (size_t)shm->me * head->descs;
+    const struct shm_shape *shape = &peer->region.shape;
+    struct shm_desc *ring = peer->region.rings + (size_t)shm->me * shape->descs;
 
     for (;;) {
-        struct shm_desc *d = &ring[(peer->taken + 1) & (head->descs - 1)];
+        struct shm_desc *d = &ring[(peer->taken + 1) & (shape->descs - 1)];
         if (atomic_load_explicit(&d->seq, memory_order_acquire) != peer->taken + 1)
             return HETMPI_SUCCESS;
         struct shm_frag *f = frag_get(shm);
@@ -59,6 +59,14 @@ static int take(struct shm *shm, int local)
             return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for a message of rank %d",
                            shm->wire.comm->local[local]);
         f->part = d->part;
+        if (f->part.slot >= shape->slots || f->part.bytes > shape->slot_bytes) {
+            int code = err_set(HETMPI_ERR_INTERNAL, "shm wire: rank %d published %u bytes in slot %u, of %u slots of %llu "
+                               "bytes", shm->wire.comm->local[local], f->part.bytes, f->part.slot, shape->slots,
+                               (unsigned long long)shape->slot_bytes);
+            f->next = shm->free_frags;
+            shm->free_frags = f;
+            return code;
+        }
         f->next = NULL;
         *peer->pending_end = f;
         peer->pending_end = &f->next;
@@ -94,14 +102,15 @@ static int frag_read(struct shm *shm, struct shm_message *m, struct shm_frag *f)
     const struct shm_region *r = &shm->peers[m->local].region;
     size_t element = m->view.element;
 
+    /* With fragments that overlap, more than all would come. */
     if (f->part.total != m->total || f->part.offset % element || f->part.bytes % element ||
-        f->part.offset > m->total || f->part.bytes > m->total - f->part.offset ||
-        f->part.slot >= r->head->slots || f->part.bytes > r->head->slot_bytes)
+        f->part.offset > m->total || f->part.bytes > m->total - f->part.offset || f->part.bytes > m->total - m->issued)
         return err_set(HETMPI_ERR_INTERNAL, "shm wire: rank %d sent %llu bytes (op %llu, chunk %u, channel %u) where "
                        "rank %d expects %zu", shm->wire.comm->local[m->local], (unsigned long long)f->part.total,
                        (unsigned long long)m->op, m->chunk, m->channel, shm->wire.comm->rank, m->total);
-    char *memory = f->stash ? f->stash : r->slots + (size_t)f->part.slot * r->head->slot_bytes;
+    char *memory = f->stash ? f->stash : r->slots + (size_t)f->part.slot * r->shape.slot_bytes;
     size_t at = m->first + f->part.offset / element, n = f->part.bytes / element;
+    m->issued += f->part.bytes;
     if (!shm->device) {
         stage_copy_now(STAGE_IN, &m->view, at, n, memory);
         frag_done(shm, m, f);
@@ -170,13 +179,13 @@ static int unexpected_move(struct shm *shm, int local)
     if ((rc = take(shm, local)))
         return rc;
     for (struct shm_frag *f = peer->pending; f; f = f->next) {
-        if (f->stash || expected(peer, &f->part) || f->part.slot >= peer->region.head->slots)
+        if (f->stash || expected(peer, &f->part))
             continue;
         f->stash = malloc(f->part.bytes);
         if (!f->stash)
             return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for %u bytes that came early from rank %d",
                            f->part.bytes, shm->wire.comm->local[local]);
-        memcpy(f->stash, peer->region.slots + (size_t)f->part.slot * peer->region.head->slot_bytes, f->part.bytes);
+        memcpy(f->stash, peer->region.slots + (size_t)f->part.slot * peer->region.shape.slot_bytes, f->part.bytes);
         slot_release(&peer->region, &f->part);
     }
     return HETMPI_SUCCESS;

@@ -12,21 +12,28 @@
 #define SHM_SLOTS_LEAST 4
 #define SHM_SLOTS_PER_PEER 8
 
-static size_t region_place(struct shm_region *r, char *base, size_t locals, size_t descs, size_t slots,
-                           size_t slot_bytes)
+/* Where everything stands by the region's shape; returns its size. */
+static size_t region_place(struct shm_region *r, char *base)
 {
-    size_t at = sizeof(struct shm_head);
+    size_t at = sizeof(struct shm_head), locals = r->shape.locals;
 
-    r->head = (struct shm_head *)base;
     r->starving = (struct ctl_word *)(base + at);
     at += locals * sizeof(*r->starving);
     r->rings = (struct shm_desc *)(base + at);
-    at += locals * descs * sizeof(*r->rings);
+    at += locals * r->shape.descs * sizeof(*r->rings);
     r->released = (struct ctl_word *)(base + at);
-    at += slots * sizeof(*r->released);
+    at += r->shape.slots * sizeof(*r->released);
     at = (at + SHM_SLOT_LEAST - 1) / SHM_SLOT_LEAST * SHM_SLOT_LEAST;
     r->slots = base + at;
-    return at + slots * slot_bytes;
+    return at + r->shape.slots * r->shape.slot_bytes;
+}
+
+/* Whether a region of that shape, with rings and slots of all its ranks, can be in so many bytes. */
+static bool shape_fits(const struct shm_shape *s, size_t bytes)
+{
+    return s->slots && s->slots < s->descs && !(s->descs & (s->descs - 1)) &&
+           s->slot_bytes && s->slot_bytes % SHM_SLOT_LEAST == 0 && s->slots <= bytes / s->slot_bytes &&
+           s->locals && s->descs <= bytes / sizeof(struct shm_desc) / s->locals;
 }
 
 static void region_register(struct shm *shm, struct shm_region *r, int owner)
@@ -89,15 +96,13 @@ int shm_region_make(struct shm *shm)
         rc = err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for the state of %zu slots", slots);
         goto fail;
     }
-    rc = seg_create(&r->seg, region_place(r, NULL, (size_t)comm->n_local, descs, slots, slot_bytes), &name);
+    r->shape = (struct shm_shape){.slot_bytes = slot_bytes, .slots = (uint32_t)slots, .descs = (uint32_t)descs,
+                                  .locals = (uint32_t)comm->n_local, .rank = comm->rank};
+    rc = seg_create(&r->seg, region_place(r, NULL), &name);
     if (rc)
         goto fail;
-    region_place(r, r->seg.base, (size_t)comm->n_local, descs, slots, slot_bytes);
-    r->head->slot_bytes = slot_bytes;
-    r->head->slots = (uint32_t)slots;
-    r->head->descs = (uint32_t)descs;
-    r->head->locals = (uint32_t)comm->n_local;
-    r->head->rank = comm->rank;
+    region_place(r, r->seg.base);
+    ((struct shm_head *)r->seg.base)->shape = r->shape;
     region_register(shm, r, comm->rank);
     for (size_t i = 0; i < slots; i++)
         shm->free[i] = (int)(slots - 1 - i);
@@ -137,15 +142,15 @@ int shm_region_map(struct shm *shm, int local)
             return err_set(HETMPI_ERR_PEER, "shm wire: rank %d (process %d) died", rank, name.pid);
         return failed ? failed : rc;
     }
-    r->head = r->seg.base;
-    if (r->seg.bytes < sizeof(*r->head) || r->head->rank != rank || r->head->locals != (uint32_t)comm->n_local ||
-        region_place(r, r->seg.base, r->head->locals, r->head->descs, r->head->slots, r->head->slot_bytes) >
-        r->seg.bytes) {
+    if (r->seg.bytes >= sizeof(struct shm_head))
+        r->shape = ((const struct shm_head *)r->seg.base)->shape;
+    if (r->shape.rank != rank || r->shape.locals != (uint32_t)comm->n_local || !shape_fits(&r->shape, r->seg.bytes) ||
+        region_place(r, r->seg.base) > r->seg.bytes) {
         shm_region_clear(r);
         return err_set(HETMPI_ERR_INTERNAL, "shm wire: the region that rank %d published for rank %d is not one of "
                        "this communicator", rank, comm->rank);
     }
     region_register(shm, r, rank);
     peer->mapped = true;
-    return shm_frags_reserve(shm, r->head->slots);   /* each of its slots holds one at most */
+    return shm_frags_reserve(shm, r->shape.slots);   /* each of its slots holds one at most */
 }

@@ -73,7 +73,7 @@ static void publish(struct shm *shm, const struct shm_message *m, int s)
     struct shm_peer *peer = &shm->peers[m->local];
     struct shm_region *r = &shm->region;
     struct shm_slot *slot = &shm->slots[s];
-    struct shm_desc *d = &r->rings[(size_t)m->local * r->head->descs + (++peer->published & (r->head->descs - 1))];
+    struct shm_desc *d = &r->rings[(size_t)m->local * r->shape.descs + (++peer->published & (r->shape.descs - 1))];
 
     slot->state = SLOT_PUBLISHED;
     slot->ticket = ++shm->ticket;
@@ -86,7 +86,7 @@ static void publish(struct shm *shm, const struct shm_message *m, int s)
 int shm_send_fill(struct shm *shm, struct shm_message *m)
 {
     struct shm_peer *peer = &shm->peers[m->local];
-    size_t each = shm->region.head->slot_bytes / m->view.element;
+    size_t each = shm->region.shape.slot_bytes / m->view.element;
 
     while (m->issued < m->total) {
         int s = slot_take(shm, m->local);
@@ -95,7 +95,7 @@ int shm_send_fill(struct shm *shm, struct shm_message *m)
             return HETMPI_SUCCESS;
         }
         struct shm_slot *slot = &shm->slots[s];
-        char *memory = shm->region.slots + (size_t)s * shm->region.head->slot_bytes;
+        char *memory = shm->region.slots + (size_t)s * shm->region.shape.slot_bytes;
         size_t at = m->issued / m->view.element;
         size_t n = m->length - at < each ? m->length - at : each;
         slot->state = SLOT_COPYING;

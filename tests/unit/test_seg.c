@@ -28,6 +28,28 @@ static void opened_by_name(void **state)
     seg_clear(&mine);
 }
 
+/* A number that names another file by now: a shorter one (beyond its end comes SIGBUS), or none that can be mapped. */
+static void another_file(void **state)
+{
+    struct seg mine = {.fd = -1}, other = {.fd = -1};
+    struct seg_name name;
+
+    (void)state;
+    assert_int_equal(seg_create(&mine, 4096, &name), HETMPI_SUCCESS);
+    name.bytes = BYTES;
+    assert_int_equal(seg_open(&other, &name), HETMPI_ERR_INTERNAL);
+    assert_non_null(strstr(err_text(), "another file"));
+    name.bytes = 4;
+    assert_int_equal(seg_open(&other, &name), HETMPI_ERR_INTERNAL);
+    name.bytes = 4096;
+    name.cookie ^= 1;
+    assert_int_equal(seg_open(&other, &name), HETMPI_ERR_INTERNAL);
+    name.fd = 1 << 20;
+    assert_int_equal(seg_open(&other, &name), HETMPI_ERR_MEMORY);
+    assert_null(other.base);
+    seg_clear(&mine);
+}
+
 /* The limit on the size of files holds for memory files too, and its signal would end the program. */
 static void limit_on_files(void **state)
 {
@@ -52,6 +74,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opened_by_name),
+        cmocka_unit_test(another_file),
         cmocka_unit_test(limit_on_files),
     };
 
