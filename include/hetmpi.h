@@ -310,7 +310,8 @@ typedef struct hetmpi_comm_info {
  * case: "timeout", "wire", "chunk", ...; MPI_INFO_NULL: none). Attaching again with no info does nothing; with info it is
  * HETMPI_ERR_STATE. */
 int hetmpi_comm_attach(MPI_Comm comm, MPI_Info info);
-/* Collective: finishes what is pending and frees what hetmpi holds for comm (MPI_Comm_free does it as well). */
+/* Collective: finishes what is pending and frees what hetmpi holds for comm (MPI_Comm_free does it as well). A rank that
+ * died or does not come is an error here too; a communicator with such a rank stays unusable, detached or not. */
 int hetmpi_comm_detach(MPI_Comm comm);
 /* Sets comm up if need be (then collective). */
 int hetmpi_comm_info(MPI_Comm comm, hetmpi_comm_info_t *info);

@@ -185,15 +185,15 @@ static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *o
     if (!out)
         return api_report(user, raw->function, err_set(HETMPI_ERR_ARG, "%s: request is NULL", raw->function));
     code = prepare(user, MPI_INFO_NULL, raw, &comm, &call);
-    if (!code)
-        code = make_request(user, raw, comm, &call, &request);
-    if (!code) {
-        code = api_start(request);
-        if (code)
-            free(request);
-    }
     if (code)
         return api_report(user, raw->function, code);
+    code = make_request(user, raw, comm, &call, &request);
+    if (!code)
+        code = api_start(request);
+    if (code) {
+        free(request);
+        return api_report(user, raw->function, comm_lose_call(comm, code));
+    }
     *out = request;
     return HETMPI_SUCCESS;
 }
@@ -209,10 +209,11 @@ static int persistent(MPI_Comm user, MPI_Info info, const struct raw *raw, hetmp
     if (!out)
         return api_report(user, raw->function, err_set(HETMPI_ERR_ARG, "%s: request is NULL", raw->function));
     code = prepare(user, MPI_INFO_NULL, raw, &comm, &call);
-    if (!code)
-        code = make_request(user, raw, comm, &call, &request);
     if (code)
         return api_report(user, raw->function, code);
+    code = make_request(user, raw, comm, &call, &request);
+    if (code)
+        return api_report(user, raw->function, comm_lose_call(comm, code));
     request->persistent = true;
     if (!request->alone)
         code = engine_plan(&request->op);
@@ -220,7 +221,7 @@ static int persistent(MPI_Comm user, MPI_Info info, const struct raw *raw, hetmp
         code = want_thread(comm, request->op.small);
     if (code) {
         free_request(&request->op);
-        return api_report(user, raw->function, code);
+        return api_report(user, raw->function, comm_lose_call(comm, code));
     }
     *out = request;
     return HETMPI_SUCCESS;
@@ -268,10 +269,11 @@ static int stream_queue(MPI_Comm user, const struct raw *raw, struct comm *comm,
     if (code)
         return code;
     code = engine_want_thread(comm);
-    if (code)
-        return code;
-    code = make_request(user, raw, comm, call, &request);
-    return code ? code : api_start_on_stream(request, stream);
+    if (!code)
+        code = make_request(user, raw, comm, call, &request);
+    if (!code)
+        code = api_start_on_stream(request, stream);
+    return comm_lose_call(comm, code);
 }
 
 static int on_stream(MPI_Comm user, const struct raw *raw, hetmpi_stream_t stream)

@@ -18,15 +18,15 @@ int hetmpi_comm_attach(MPI_Comm comm, MPI_Info info)
 
 int hetmpi_comm_detach(MPI_Comm comm)
 {
+    struct comm *found;
     int code = proc_start();
 
     if (code)
         return api_report(comm, "comm_detach", code);
     if (comm == MPI_COMM_NULL)
         return api_report(comm, "comm_detach", err_set(HETMPI_ERR_ARG, "comm_detach: the communicator is MPI_COMM_NULL"));
-    if (!comm_find(comm))
-        return HETMPI_SUCCESS;
-    code = comm_mpi_error(MPI_Comm_delete_attr(comm, proc_comm_keyval()), "MPI_Comm_delete_attr");
+    found = comm_find(comm);
+    code = found ? comm_detach(found) : HETMPI_SUCCESS;
     return code ? api_report(comm, "comm_detach", code) : HETMPI_SUCCESS;
 }
 

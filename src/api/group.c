@@ -175,12 +175,14 @@ static int start_all(struct kept *kept, size_t n, MPI_Comm *user)
 
     for (int phase = 0; phase < 3; phase++)
         for (size_t i = 0; i < n; i++) {
-            MPI_Comm of = kept[i].request ? kept[i].request->user : MPI_COMM_NULL;
+            struct comm *comm = kept[i].request ? kept[i].request->op.comm : NULL;
+            MPI_Comm of = comm ? kept[i].request->user : MPI_COMM_NULL;
             code = HETMPI_SUCCESS;
             if (kept[i].on_stream && (phase == 2 || kept[i].request)) {
                 code = phase == 0 ? mark(&kept[i]) : phase == 1 ? submit(&kept[i]) : hold(&kept[i]);
+                code = comm ? comm_lose_call(comm, code) : code;
             } else if (!kept[i].on_stream && phase == 1) {
-                int failed = start_now(kept[i].request);
+                int failed = comm_lose_call(comm, start_now(kept[i].request));
                 if (failed)
                     fail_request(kept[i].request, failed);
             }

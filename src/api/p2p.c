@@ -138,7 +138,7 @@ static int blocking(MPI_Comm user, const struct raw *raw, MPI_Status *status)
     if (code)
         return api_report(user, raw->function, code);
     if (!to_nobody(&op)) {
-        code = p2p_run(&op);
+        code = comm_lose_call(comm, p2p_run(&op));
         if (code)
             op.error = code;   /* of one that could not even begin, too */
     }
@@ -181,7 +181,7 @@ static int make_request(MPI_Comm user, const struct raw *raw, struct hetmpi_requ
         return code;
     request = calloc(1, sizeof(*request));
     if (!request)
-        return err_set(HETMPI_ERR_MEMORY, "%s: no memory for a request", raw->function);
+        return comm_lose_call(comm, err_set(HETMPI_ERR_MEMORY, "%s: no memory for a request", raw->function));
     code = check(comm, raw, &request->op);
     if (code) {
         free(request);
@@ -205,7 +205,7 @@ static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *o
         return api_report(user, raw->function, err_set(HETMPI_ERR_ARG, "%s: request is NULL", raw->function));
     code = make_request(user, raw, &request);
     if (!code) {
-        code = api_start(request);
+        code = comm_lose_call(request->op.comm, api_start(request));
         if (code)
             free(request);
     }
@@ -218,6 +218,7 @@ static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *o
 static int on_stream(MPI_Comm user, const struct raw *raw, hetmpi_stream_t stream)
 {
     struct hetmpi_request *request = NULL;
+    struct comm *comm;
     int code = make_request(user, raw, &request);
 
     if (!code && raw->peer == MPI_PROC_NULL) {
@@ -225,11 +226,13 @@ static int on_stream(MPI_Comm user, const struct raw *raw, hetmpi_stream_t strea
         return HETMPI_SUCCESS;
     }
     if (!code) {
-        code = engine_want_p2p_thread(request->op.comm);
+        comm = request->op.comm;
+        code = engine_want_p2p_thread(comm);
         if (code)
             free(request);
         else
             code = api_start_on_stream(request, stream);
+        code = comm_lose_call(comm, code);
     }
     return code ? api_report(user, raw->function, code) : HETMPI_SUCCESS;
 }
@@ -286,11 +289,11 @@ static int exchange(struct op *out, struct op *in)
     bool begun = false;
 
     if (!to_nobody(out)) {
-        sent = p2p_start(out);
+        sent = comm_lose_call(out->comm, p2p_start(out));
         begun = !sent;
     }
     if (!sent && !to_nobody(in))
-        received = p2p_run(in);
+        received = comm_lose_call(in->comm, p2p_run(in));
     if (received) {
         in->error = received;
         snprintf(in->text, sizeof(in->text), "%s", err_text());

@@ -157,10 +157,23 @@ static void share_start_error(MPI_Comm user, int code)
     err_copy(code, text);
 }
 
+/* From now on calls on the communicator find it. */
+static int enlist(struct comm *comm)
+{
+    if (MPI_Comm_set_attr(comm->user, proc_comm_keyval(), comm) != MPI_SUCCESS)
+        return err_set(HETMPI_ERR_MPI, "MPI_Comm_set_attr failed");
+    engine_lock();
+    comm->serial = ++serials;
+    comm->next = all_comms;
+    all_comms = comm;
+    engine_unlock();
+    return HETMPI_SUCCESS;
+}
+
 int comm_get(MPI_Comm user, MPI_Info info, struct comm **out)
 {
     struct comm *comm;
-    int code;
+    int code, listed;
 
     code = proc_start();
     if (code) {
@@ -198,15 +211,11 @@ int comm_get(MPI_Comm user, MPI_Info info, struct comm **out)
         snprintf(comm->failed_text, sizeof(comm->failed_text), "%s", err_text());
         atomic_store(&comm->failed, code);
     }
-    if (MPI_Comm_set_attr(user, proc_comm_keyval(), comm) != MPI_SUCCESS) {
-        code = err_set(HETMPI_ERR_MPI, "MPI_Comm_set_attr failed");
+    listed = enlist(comm);
+    if (listed) {
+        code = listed;
         goto release;
     }
-    engine_lock();
-    comm->serial = ++serials;
-    comm->next = all_comms;
-    all_comms = comm;
-    engine_unlock();
     *out = comm;
     return code;
 
@@ -234,18 +243,25 @@ static void goodbye(struct comm *comm, struct op *op)
     engine_submit(op);
 }
 
-/* MPI_Comm_free, hetmpi_comm_detach and the end of the process all come here. */
-int comm_on_delete(MPI_Comm user, int keyval, void *value, void *extra)
+/* Ends what is pending. */
+static void wind_up(struct comm *comm)
 {
-    struct comm *comm = value, **link;
     struct op op;
 
-    (void)user, (void)keyval, (void)extra;
     engine_drain(comm);
     if (needs_goodbye(comm)) {
         goodbye(comm, &op);
         engine_wait(&op);
     }
+}
+
+/* MPI_Comm_free, hetmpi_comm_detach and the end of the process all come here. */
+int comm_on_delete(MPI_Comm user, int keyval, void *value, void *extra)
+{
+    struct comm *comm = value, **link;
+
+    (void)user, (void)keyval, (void)extra;
+    wind_up(comm);
     engine_lock();
     for (link = &all_comms; *link; link = &(*link)->next)
         if (*link == comm) {
@@ -258,6 +274,47 @@ int comm_on_delete(MPI_Comm user, int keyval, void *value, void *extra)
     free(comm->cfg_own);
     free(comm);
     return MPI_SUCCESS;
+}
+
+/* What is left of a communicator with a rank that does not answer: its failure, for calls to come. */
+static int leave_failure(MPI_Comm user, int code, const char *text)
+{
+    struct comm *comm = calloc(1, sizeof(*comm));
+
+    if (!comm)
+        return err_set(HETMPI_ERR_MEMORY, "no memory for a communicator");
+    comm->user = user;
+    comm->cfg = cfg_process();
+    comm->shadow = MPI_COMM_NULL;
+    comm->ctl_seg.fd = -1;
+    MPI_Comm_rank(user, &comm->rank);
+    MPI_Comm_size(user, &comm->size);
+    comm->stillborn = true;
+    snprintf(comm->failed_text, sizeof(comm->failed_text), "%s", text);
+    atomic_store(&comm->failed, code);
+    code = enlist(comm);
+    if (code)
+        free(comm);
+    return code;
+}
+
+int comm_detach(struct comm *comm)
+{
+    MPI_Comm user = comm->user;
+    int before = comm_failed(comm), failed, code;
+    char text[sizeof(comm->failed_text)];
+
+    wind_up(comm);
+    failed = comm_failed(comm);
+    snprintf(text, sizeof(text), "%s", comm->failed_text);
+    code = comm_mpi_error(MPI_Comm_delete_attr(user, proc_comm_keyval()), "MPI_Comm_delete_attr");
+    if (!code && (failed == HETMPI_ERR_PEER || failed == HETMPI_ERR_TIMEOUT))
+        code = leave_failure(user, failed, text);
+    if (!code && failed && !before) {
+        err_copy(failed, text);
+        code = failed;
+    }
+    return code;
 }
 
 void comm_free_all(void)
@@ -291,6 +348,17 @@ int comm_fail(struct comm *comm, int code, const char *text)
     if (!comm_failed(comm))
         notice_send(comm, code, text);
     return comm_fail_here(comm, code, text);
+}
+
+int comm_lose_call(struct comm *comm, int code)
+{
+    char text[sizeof(comm->failed_text)];
+
+    if (comm->size == 1 || (code != HETMPI_ERR_MEMORY && code != HETMPI_ERR_DEVICE && code != HETMPI_ERR_MPI &&
+                            code != HETMPI_ERR_INTERNAL))
+        return code;
+    snprintf(text, sizeof(text), "%.500s", err_text());
+    return comm_fail(comm, code, text);
 }
 
 int comm_abort(struct comm *comm, const char *text)

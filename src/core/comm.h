@@ -131,7 +131,7 @@ struct comm {
 
     bool ran;                  /* some rank has begun a schedule: known to all */
     bool goodbye_said;
-    bool stillborn;            /* set-up ended in a timeout: only the failure is kept */
+    bool stillborn;            /* of set-up that timed out, or what ended with a lost rank, only the failure is kept */
     struct mail *mail;         /* short messages to other nodes that MPI still holds: see mail.c */
     _Atomic bool notice_sent;          /* this rank has told other nodes about its failure: see notice.c */
     _Atomic bool notice_due;   /* ... or has to tell them, once a thread comes that may call MPI */
@@ -144,6 +144,9 @@ struct comm {
 int comm_get(MPI_Comm user, MPI_Info info, struct comm **comm);
 /* Only if it is there; else NULL. Not collective. */
 struct comm *comm_find(MPI_Comm user);
+/* Frees it after what is pending. An error that comes up in that is returned; after the loss of a rank the failure stays
+ * with the MPI communicator, so that later calls end at once. */
+int comm_detach(struct comm *comm);
 int comm_on_delete(MPI_Comm user, int keyval, void *value, void *extra);   /* MPI attribute callback */
 void comm_free_all(void);
 struct comm *comm_first(void);     /* list of all, under the engine's lock */
@@ -160,6 +163,9 @@ void comm_release(struct comm *comm);   /* frees what setup and later use took, 
 /* Ends the use of a communicator: stores code and text, tells the ranks of this node and of others. The first failure
  * wins; returns its code, with the text as this thread's error. */
 int comm_fail(struct comm *comm, int code, const char *text);
+/* A call whose arguments are right could not begin here, with this code (0: it could): its peers would wait for it, so
+ * where memory, the device or MPI failed that ends the communicator's use too. */
+int comm_lose_call(struct comm *comm, int code);
 /* The same from any thread, whatever the others do in MPI now: where that may be, another thread tells other nodes. */
 int comm_abort(struct comm *comm, const char *text);
 /* The same for this node alone: the failure came from another one. */
@@ -168,6 +174,12 @@ int comm_fail_here(struct comm *comm, int code, const char *text);
 int comm_take_async(struct comm *comm);
 /* HETMPI_SUCCESS, or the failure of this communicator (found here or by another rank of the node). */
 int comm_failed(struct comm *comm);
+/* Set-up alone. Waits for a collective of MPI's own; another rank may come only after what is under way here on other
+ * communicators: that goes on. After a timeout or a death, which make the communicator stillborn, MPI still owns the
+ * call's buffers. */
+int comm_wait_mpi(struct comm *comm, MPI_Request *request);
+/* MPI's duplicate of the user's communicator, returning errors. */
+int comm_duplicate(struct comm *comm, MPI_Comm *made);
 /* Memory of a collective of MPI's that was given up belongs to MPI until the process ends. */
 void comm_leave_to_mpi(void *memory);
 /* MPI's answer as a code of ours, with MPI's text. */

@@ -1,6 +1,7 @@
 /*
- * Failures across nodes. Ranks that share memory see each other's failure there; groups of ranks that do not are told
- * by a message from the rank that failed to the groups' leaders, who look for one while they wait.
+ * Failures across nodes. Ranks that share memory see each other's failure there; all others are told by a message from
+ * the rank that failed, and look for one while they wait: a rank of a node may wait for one that failed when its
+ * neighbours have done their part, and are in no call of hetmpi.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +25,15 @@ void notice_send(struct comm *comm, int code, const char *text)
         atomic_store(&comm->notice_due, true);
         return;
     }
-    ranks = malloc((size_t)comm->n_groups * sizeof(*ranks));
+    ranks = malloc((size_t)comm->size * sizeof(*ranks));
     if (!ranks || atomic_exchange(&comm->notice_sent, true)) {
         free(ranks);
         return;
     }
     snprintf(notice.text, sizeof(notice.text), "%s", text);
-    for (int g = 0; g < comm->n_groups; g++)
-        if (comm->leaders[g] != comm_leader(comm))
-            ranks[n++] = comm->leaders[g];
+    for (int r = 0; r < comm->size; r++)
+        if (r != comm->rank && !comm_is_local(comm, r))
+            ranks[n++] = r;
     mail_send(comm, TAG_NOTICE, ranks, n, &notice, sizeof(notice));
     free(ranks);
 }
@@ -73,7 +74,7 @@ int notice_look(struct comm *comm)
     void *data;
     int from;
 
-    if (comm_leader(comm) != comm->rank || !mail_possible(comm) || !mail_look(comm, TAG_NOTICE, &from, &data, &bytes))
+    if (!mail_possible(comm) || !mail_look(comm, TAG_NOTICE, &from, &data, &bytes))
         return HETMPI_SUCCESS;
     code = notice_read(comm, from, data, bytes, text, sizeof(text));
     free(data);

@@ -4,8 +4,8 @@
 
 #include "core/comm.h"
 
-/* Tells the leaders of the other groups of ranks, once for a communicator. Where this thread may not call MPI: as soon as
- * another comes by, */
+/* Tells the ranks that share no memory with this one, once for a communicator. Where this thread may not call MPI: as
+ * soon as another comes by, */
 void notice_send(struct comm *comm, int code, const char *text);
 /* ... and does this. */
 void notice_send_due(struct comm *comm);

@@ -92,7 +92,7 @@ static int post_send(struct comm *comm, struct p2p_msg *m)
     return comm_mpi_error(code, "sending a message");
 }
 
-/* Posts what MPI matches. On an error nothing is under way, and the communicator has failed. */
+/* Posts what MPI matches. On an error nothing is under way. */
 static int post_envelope(struct op *op)
 {
     struct comm *comm = op->comm;

@@ -173,20 +173,14 @@ void p2p_abandon(struct p2p *p2p)
     p2p->abandoned = true;
 }
 
-static int duplicate(MPI_Comm user, MPI_Comm *made)
+/* Both duplicates or none, on this rank; every rank makes the same calls, until one is lost. */
+static int duplicate_both(struct comm *comm, struct p2p *p2p)
 {
-    int code = comm_mpi_error(MPI_Comm_dup(user, made), "MPI_Comm_dup");
+    int first = comm_duplicate(comm, &p2p->match), second;
 
-    if (!code)
-        MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN);
-    return code;
-}
-
-/* Both duplicates or none, on this rank; every rank makes the same calls. */
-static int duplicate_both(struct p2p *p2p, MPI_Comm user)
-{
-    int first = duplicate(user, &p2p->match), second = duplicate(user, &p2p->bulk);
-
+    if (comm->stillborn)
+        return first;
+    second = comm_duplicate(comm, &p2p->bulk);
     return first ? first : second;
 }
 
@@ -214,7 +208,7 @@ int p2p_open(struct comm *comm)
     p2p->bounces.each = (sizeof(struct p2p_envelope) + comm->cfg->eager + 63) / 64 * 64;
     p2p->bounces.per_slab = p2p->bounces.each > 64 << 10 ? 4 : 32;
     comm->p2p = p2p;
-    code = duplicate_both(p2p, comm->user);
+    code = duplicate_both(comm, p2p);
     if (code)
         p2p_close(comm);
     return code;
@@ -239,6 +233,7 @@ int p2p_pending(const struct comm *comm) { return comm->p2p ? atomic_load(&comm-
 void p2p_close(struct comm *comm)
 {
     struct p2p *p2p = comm->p2p;
+    bool lost;
 
     if (!p2p)
         return;
@@ -255,9 +250,10 @@ void p2p_close(struct comm *comm)
         free(slab);
     }
     /* After a failure MPI_Comm_free might wait for the dead: the handles are left to MPI_Finalize. */
-    if (p2p->match != MPI_COMM_NULL && !atomic_load(&comm->failed))
+    lost = comm->stillborn || atomic_load(&comm->failed);
+    if (p2p->match != MPI_COMM_NULL && !lost)
         MPI_Comm_free(&p2p->match);
-    if (p2p->bulk != MPI_COMM_NULL && !atomic_load(&comm->failed))
+    if (p2p->bulk != MPI_COMM_NULL && !lost)
         MPI_Comm_free(&p2p->bulk);
     free(p2p->requests);
     free(p2p->uses);

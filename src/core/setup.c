@@ -133,57 +133,6 @@ static bool all_islands_fit(const struct topo *topo)
     return true;
 }
 
-/* It stays within reach, so that tools do not take it for a leak. */
-void comm_leave_to_mpi(void *memory)
-{
-    static struct left { struct left *next; void *memory; } *_Atomic all;
-    struct left *left = malloc(sizeof(*left));
-
-    if (!left)
-        return;
-    left->memory = memory;
-    left->next = atomic_load(&all);
-    while (!atomic_compare_exchange_weak(&all, &left->next, left))
-        ;
-}
-
-/* Waits for a collective of MPI's own. Another rank may come only after what is under way here on other communicators:
- * that goes on. After a timeout MPI still owns the call's buffers. */
-static int wait_for_all(struct comm *comm, MPI_Request *request)
-{
-    double timeout = comm->cfg ? comm->cfg->timeout : 0;
-    uint64_t began = proc_now_ns();
-    struct watch watch = {0};
-    unsigned idle = 0;
-    int done = 0, code;
-
-    for (;;) {
-        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
-        if (code != MPI_SUCCESS)
-            return comm_mpi_error(code, "setting up a communicator");
-        if (done)
-            return HETMPI_SUCCESS;
-        if (timeout > 0 && (double)(proc_now_ns() - began) > timeout * 1e9) {
-            comm->stillborn = true;
-            code = err_set(HETMPI_ERR_TIMEOUT, "setting up a communicator of %d ranks: rank %d waited %.3g s (setting "
-                           "TIMEOUT) and some rank has not made its first hetmpi call on it", comm->size, comm->rank,
-                           timeout);
-            engine_lock();
-            report_setup(err_text());
-            engine_unlock();
-            return code;
-        }
-        if (engine_progress())
-            idle = 0;
-        else if (++idle < 1000)
-            sched_yield();
-        else {   /* a yield may give the core to nobody */
-            proc_nap(50000);
-            watch_setup(&watch);
-        }
-    }
-}
-
 /* The ranks' facts, this rank's being in all[size] already. */
 static int gather_facts(struct comm *comm, struct comm_facts *all)
 {
@@ -192,7 +141,7 @@ static int gather_facts(struct comm *comm, struct comm_facts *all)
 
     code = comm_mpi_error(MPI_Iallgather(&all[comm->size], sizeof(*all), MPI_BYTE, all, sizeof(*all), MPI_BYTE,
                                          comm->user, &request), "MPI_Iallgather");
-    return code ? code : wait_for_all(comm, &request);
+    return code ? code : comm_wait_mpi(comm, &request);
 }
 
 /* The greatest of all ranks' values, and a rank that gave it. */
@@ -209,7 +158,7 @@ static int find_worst(struct comm *comm, int value, int *worst, int *rank)
     code = comm_mpi_error(MPI_Iallreduce(&pair[0], &pair[1], 1, MPI_2INT, MPI_MAXLOC, comm->user, &request),
                           "MPI_Iallreduce");
     if (!code)
-        code = wait_for_all(comm, &request);
+        code = comm_wait_mpi(comm, &request);
     if (code) {
         comm_leave_to_mpi(pair);
         return code;
@@ -271,15 +220,9 @@ static int check_forced(struct comm *comm)
 
 static int setup_shadow(struct comm *comm)
 {
-    int code;
-
     if (comm->one_node && comm->cfg->wire != CFG_WIRE_MPI && comm->cfg->provider != CFG_PROVIDER_MPI)
         return HETMPI_SUCCESS;
-    code = comm_mpi_error(MPI_Comm_dup(comm->user, &comm->shadow), "MPI_Comm_dup");
-    if (code)
-        return code;
-    MPI_Comm_set_errhandler(comm->shadow, MPI_ERRORS_RETURN);
-    return HETMPI_SUCCESS;
+    return comm_duplicate(comm, &comm->shadow);
 }
 
 static int setup_alone(struct comm *comm)
@@ -437,7 +380,7 @@ void comm_release(struct comm *comm)
     comm->mine = NULL;
     unmap_ctls(comm);
     /* After a failure MPI_Comm_free might wait for the dead: the handle is left to MPI_Finalize. */
-    if (comm->shadow != MPI_COMM_NULL && !atomic_load(&comm->failed))
+    if (comm->shadow != MPI_COMM_NULL && !comm->stillborn && !atomic_load(&comm->failed))
         MPI_Comm_free(&comm->shadow);
     topo_clear(&comm->topo);
     free(comm->leaders);

@@ -483,10 +483,15 @@ int mem_free(void *ptr)
 int mem_host_alloc(size_t bytes, void **ptr)
 {
     void *memory;
+    uint64_t fault;
     int rc;
 
     if (!sim.has_device || bytes == 0)
         return plain_alloc(bytes, ptr);
+    fault = sim_fault_hit(FAULT_PIN);
+    if (fault)
+        return err_set(HETMPI_ERR_MEMORY, "sim: injected fault: pinning %llu (an allocation of %zu bytes) fails",
+                       (unsigned long long)fault, bytes);
     memory = heap_alloc(bytes);
     if (!memory)
         return err_set(HETMPI_ERR_MEMORY, "sim: cannot allocate %zu bytes of pinned host memory", bytes);
@@ -516,6 +521,7 @@ int mem_host_free(void *ptr)
 
 int mem_host_register(void *ptr, size_t bytes)
 {
+    uint64_t fault;
     int rc;
 
     if (!sim.has_device)
@@ -527,6 +533,10 @@ int mem_host_register(void *ptr, size_t bytes)
         in_window(&sim.peers, (uintptr_t)ptr, (uintptr_t)ptr + (bytes - 1)))
         return err_set(HETMPI_ERR_ARG, "sim: cannot register %zu bytes at %p as host memory: it is device memory",
                        bytes, ptr);
+    fault = sim_fault_hit(FAULT_PIN);
+    if (fault)
+        return err_set(HETMPI_ERR_DEVICE, "sim: injected fault: pinning %llu (registration of %zu bytes) fails",
+                       (unsigned long long)fault, bytes);
     return sim_enter((uintptr_t)ptr, bytes, RANGE_REGISTERED, 0, NULL);
 }
 

@@ -62,10 +62,12 @@ int64_t sim_now(void);
 void sim_sleep_until(int64_t when);               /* returns early when the runtime is stopping */
 
 /* ---- sim_fault.c */
-enum sim_fault_kind { FAULT_COPY, FAULT_KERNEL, FAULT_ALLOC, FAULT_IPC, FAULT_SLOW, FAULT_KINDS };
+enum sim_fault_kind { FAULT_COPY, FAULT_KERNEL, FAULT_ALLOC, FAULT_PIN, FAULT_IPC, FAULT_STREAM, FAULT_SLOW, FAULT_KINDS };
 int sim_fault_set(const char *text);              /* also resets the counters; "" or NULL: none */
 /* Counts an operation of this kind; its number when it is to fail, else 0. */
 uint64_t sim_fault_hit(enum sim_fault_kind kind);
+/* Operations of this kind so far, since the faults were set; 0 without any. */
+uint64_t sim_fault_count(enum sim_fault_kind kind);
 /* Counts an operation of any stream; the ns by which it is slowed. */
 int64_t sim_fault_slow(void);
 

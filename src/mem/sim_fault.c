@@ -1,6 +1,6 @@
-/* Injected faults of the simulated device: SIM_FAULT, a comma-separated list of copy@N, kernel@N, alloc@N, ipc@N (the
- * N-th operation of that kind in this process fails) and slow@N:TIME (each operation of a stream from the N-th on takes
- * TIME longer). */
+/* Injected faults of the simulated device: SIM_FAULT, a comma-separated list of copy@N, kernel@N, alloc@N, pin@N,
+ * ipc@N, stream@N (the N-th operation of that kind in this process fails; pin: allocation or registration of host
+ * memory; stream: creation of one) and slow@N:TIME (each operation of a stream from the N-th on takes TIME longer). */
 #include "mem/sim.h"
 
 #include <errno.h>
@@ -21,14 +21,14 @@ static struct {
 
 static const char *const kind_names[FAULT_KINDS] = {
     [FAULT_COPY] = "copy", [FAULT_KERNEL] = "kernel", [FAULT_ALLOC] = "alloc", [FAULT_IPC] = "ipc",
-    [FAULT_SLOW] = "slow",
+    [FAULT_PIN] = "pin", [FAULT_STREAM] = "stream", [FAULT_SLOW] = "slow",
 };
 
 static int bad_item(const char *item, const char *why)
 {
     faults.n = 0;
-    return err_set(HETMPI_ERR_CONFIG, "SIM_FAULT: \"%s\": %s; write copy@N, kernel@N, alloc@N, ipc@N (the N-th "
-                   "operation, from 1) or slow@N:TIME, separated by commas", item, why);
+    return err_set(HETMPI_ERR_CONFIG, "SIM_FAULT: \"%s\": %s; write copy@N, kernel@N, alloc@N, pin@N, ipc@N, "
+                   "stream@N (the N-th operation, from 1) or slow@N:TIME, separated by commas", item, why);
 }
 
 static int parse_item(const char *item)
@@ -99,6 +99,11 @@ uint64_t sim_fault_hit(enum sim_fault_kind kind)
         if (faults.list[i].kind == kind && faults.list[i].number == number)
             return number;
     return 0;
+}
+
+uint64_t sim_fault_count(enum sim_fault_kind kind)
+{
+    return atomic_load_explicit(&faults.count[kind], memory_order_relaxed);
 }
 
 int64_t sim_fault_slow(void)

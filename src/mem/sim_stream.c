@@ -286,8 +286,12 @@ unlock:
 
 int mem_stream_create(mem_stream_t **stream)
 {
-    int rc = stream_new(stream);
+    uint64_t fault = sim.has_device ? sim_fault_hit(FAULT_STREAM) : 0;
+    int rc;
 
+    if (fault)
+        return err_set(HETMPI_ERR_DEVICE, "sim: injected fault: creation of stream %llu fails", (unsigned long long)fault);
+    rc = stream_new(stream);
     if (rc)
         return rc;
     pthread_mutex_lock(&sim.lock);

@@ -12,18 +12,7 @@ shift
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 
-out_of_group=
-case $("$1" --version 2>&1) in
-*"Open MPI"* | *OpenRTE* | *PRRTE*) OMPI_MCA_orte_enable_recovery=1 && export OMPI_MCA_orte_enable_recovery ;;
-*HYDRA* | *Hydra*)
-    # Hydra kills the process groups that it started some milliseconds after a rank died, -disable-auto-cleanup or not:
-    # ranks in sessions of their own live on. UCX ends a process that was reading a dead one's memory.
-    set -- "$@" -disable-auto-cleanup
-    out_of_group="setsid -w"
-    UCX_TLS=^cma && export UCX_TLS
-    ;;
-*) echo "kill.sh: skipped: do not know how $1 keeps a job alive when a rank dies" && exit 77 ;;
-esac
+. "$(dirname "$0")/survive.sh"
 
 # reports: how many survivors have left a file.
 reports() { find "$folder" -name 'rank.*' ! -name '.*' | wc -l; }
@@ -31,7 +20,7 @@ reports() { find "$folder" -name 'rank.*' ! -name '.*' | wc -l; }
 HETMPI_REPORT=$folder/report.%r && export HETMPI_REPORT
 ls /dev/shm > "$folder/shm.before"
 # shellcheck disable=SC2086 # a command of two words, or none
-timeout -k 5 60 "$@" $out_of_group "$program" "$folder" "$size" "$victim" $stop > "$folder/output" 2>&1
+timeout -k 5 60 "$@" $launch_flags $out_of_group "$program" "$folder" "$size" "$victim" $stop > "$folder/output" 2>&1
 echo "mpiexec ended with $? (its verdict does not count)"
 waited=0
 while [ "$(reports)" -lt $((ranks - 1)) ] && [ "$waited" -lt $((limit * 10)) ]; do

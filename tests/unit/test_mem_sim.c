@@ -683,7 +683,7 @@ static void bad_settings(void **state)
     fails(mem_init(&setup), HETMPI_ERR_CONFIG, "-1");
     setup.bandwidth = 0;
     setup.device = 3;
-    setup.fault = "copy@1,alloc@2,ipc@3,kernel@4,slow@5:1us";
+    setup.fault = "copy@1,alloc@2,ipc@3,kernel@4,pin@5,stream@6,slow@7:1us";
     ok(mem_init(&setup));
     assert_int_equal(mem_device(), 3);
     fails(mem_init(&setup), HETMPI_ERR_STATE, "already");
