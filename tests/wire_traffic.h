@@ -202,7 +202,8 @@ static struct traffic_message *traffic_plan(const struct traffic *t, int *n)
     *n = 0;
     for (int src = 0; list && src < comm->size; src++)
         for (int dst = 0; dst < comm->size; dst++) {
-            if ((src != comm->rank && dst != comm->rank) || comm->topo.island_of[src] == comm->topo.island_of[dst] ||
+            bool mates = comm->topo.island_of[src] == comm->topo.island_of[dst];
+            if ((src != comm->rank && dst != comm->rank) || (mates && !comm->island_ipc) || src == dst ||
                 (t->one_way && src > dst))
                 continue;
             for (int k = 0; k < t->ops * t->chunks * t->channels; k++) {

@@ -34,11 +34,11 @@ struct ctl_meet {
 struct ctl_word { _Alignas(CTL_LINE) _Atomic uint64_t value; };
 
 /* A larger memory region of one rank that peers map when they need it. */
-enum ctl_region_kind { REGION_BOARD, REGION_WIRE, REGION_KINDS };
+enum ctl_region_kind { REGION_BOARD, REGION_WIRE, REGION_IPC, REGION_KINDS };
 struct ctl_region {
     _Alignas(CTL_LINE) _Atomic uint64_t ready; /* 0: not there yet, 1: there, 2: could not be made */
-    struct seg_name name;                      /* host memory, or ... */
-    mem_ipc_t ipc;                             /* ... device memory of the rank's vendor */
+    struct seg_name name;                      /* host memory, */
+    mem_ipc_t ipc;                             /* device memory of the rank's vendor, or both: by kind */
 };
 
 /* What a rank is doing, for reports of others. Written by the rank, read any time (relaxed); see status.h. */
@@ -106,7 +106,8 @@ struct comm {
     bool small_ok;             /* the small-message short cut can serve this communicator */
 
     struct island *island;     /* opened at the first collective that needs it */
-    struct wire *wire_shm, *wire_mpi;
+    struct wire *wire_shm, *wire_ipc, *wire_mpi;
+    bool island_ipc;           /* the members of this rank's island reach each other's device memory */
 
     uint64_t meetings;         /* number of the last meeting begun */
     struct tables *tables;     /* finding out whose counts differ: see tables.c */

@@ -5,6 +5,8 @@
 #include "core/log.h"
 #include "hetmpi.h"
 
+#define CHUNKS 64                  /* of a long vector */
+#define CHUNKS_CHAIN 128           /* ... through a chain of ranks, which fills by a chunk a rank */
 #define CHUNK_LOCAL (256u << 10)   /* inside one island there is no link to fill and drain: see docs/performance.md */
 #define PIECE_MIN (32u << 10)   /* of a block, between pairs */
 #define WINDOW_HOST 8
@@ -98,7 +100,8 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
         bytes = comm->cfg->chunk;
     } else {
         bool local = comm->topo.islands == 1 && !(traits & COLL_CHAIN);
-        bytes = local && comm->chunk_min < CHUNK_LOCAL ? CHUNK_LOCAL : total / 64;
+        bytes = local && comm->chunk_min < CHUNK_LOCAL ? CHUNK_LOCAL
+              : total / (traits & COLL_CHAIN ? CHUNKS_CHAIN : CHUNKS);
         if (bytes < comm->chunk_min)
             bytes = comm->chunk_min;
         if (bytes > comm->chunk_max)
@@ -387,8 +390,9 @@ static int open_paths(struct comm *comm, const struct call *call, const struct e
             messages += (size_t)plan->window;
         }
     }
-    for (int w = 0; w < 2 && !code; w++) {
-        wire = w ? comm->wire_mpi : comm->wire_shm;
+    struct wire *opened[] = {comm->wire_shm, comm->wire_ipc, comm->wire_mpi};
+    for (size_t w = 0; w < sizeof(opened) / sizeof(opened[0]) && !code; w++) {
+        wire = opened[w];
         if (wire && wire->ops->reserve)
             code = wire->ops->reserve(wire, messages);
     }

@@ -315,6 +315,7 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
     if (comm->cfg->chunk)
         comm->chunk_max = comm->cfg->chunk;
     comm->small_ok = comm->one_node && all_islands_fit(&comm->topo);
+    comm->island_ipc = island_reaches_devices(comm);
     topo_choose_levels(&comm->topo, comm->cfg->levels, why, sizeof(why));
     log_map(comm, why);
     return HETMPI_SUCCESS;
@@ -361,10 +362,12 @@ void comm_close_paths(struct comm *comm)
         comm->island->ops->close(comm->island);
     if (comm->wire_shm)
         comm->wire_shm->ops->close(comm->wire_shm);
+    if (comm->wire_ipc)
+        comm->wire_ipc->ops->close(comm->wire_ipc);
     if (comm->wire_mpi)
         comm->wire_mpi->ops->close(comm->wire_mpi);
     comm->island = NULL;
-    comm->wire_shm = comm->wire_mpi = NULL;
+    comm->wire_shm = comm->wire_ipc = comm->wire_mpi = NULL;
 }
 
 void comm_release(struct comm *comm)

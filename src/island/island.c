@@ -70,6 +70,12 @@ static const struct island_ops *choose_ipc(const struct comm *comm)
     return NULL;
 }
 
+bool island_reaches_devices(const struct comm *comm)
+{
+    return (comm->cfg->provider == CFG_PROVIDER_AUTO || comm->cfg->provider == CFG_PROVIDER_IPC) && device_vendor(comm) &&
+           first_remote(comm) < 0 && first_foreign(comm) < 0;
+}
+
 const struct island_ops *island_choose(const struct comm *comm)
 {
     switch ((enum cfg_provider)comm->cfg->provider) {

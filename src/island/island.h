@@ -50,5 +50,7 @@ extern const struct island_ops island_shm, island_ipc, island_mpi;
 
 /* The provider of this rank's island: by setting and facts (no resources taken). */
 const struct island_ops *island_choose(const struct comm *comm);
+/* Is that `ipc`? comm->island_ipc keeps the answer. */
+bool island_reaches_devices(const struct comm *comm);
 
 #endif

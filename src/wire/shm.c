@@ -32,7 +32,8 @@ static int shm_reserve(struct wire *wire, size_t messages)
     while (shm->n_messages < messages) {
         struct shm_message *m = message_new(shm);
         if (!m)
-            return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for %zu messages", messages);
+            return err_set(HETMPI_ERR_MEMORY, "%s wire: no memory for %zu messages", shm_name(shm),
+                           messages);
         m->next = shm->free_messages;
         shm->free_messages = m;
     }
@@ -73,7 +74,15 @@ static int local_index(const struct comm *comm, int rank)
     return -1;
 }
 
-static int shm_open(struct comm *comm, struct wire **wire)
+/* The ranks that this wire may send to. */
+static bool serves(const struct shm *shm, int rank)
+{
+    const struct comm *comm = shm->wire.comm;
+
+    return rank != comm->rank && (!shm->in_device || comm->topo.island_of[rank] == comm->topo.island_of[comm->rank]);
+}
+
+static int open_with(struct comm *comm, struct wire **wire, const struct wire_ops *ops, bool in_device)
 {
     struct shm *shm = calloc(1, sizeof(*shm));
 
@@ -81,9 +90,11 @@ static int shm_open(struct comm *comm, struct wire **wire)
         shm->peers = calloc((size_t)comm->n_local, sizeof(*shm->peers));
     if (!shm || !shm->peers) {
         free(shm);
-        return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for its state (%d ranks on the node)", comm->n_local);
+        return err_set(HETMPI_ERR_MEMORY, "%s wire: no memory for its state (%d ranks on the node)", ops->name,
+                       comm->n_local);
     }
-    shm->wire = (struct wire){ .ops = &wire_shm, .comm = comm };
+    shm->wire = (struct wire){ .ops = ops, .comm = comm };
+    shm->in_device = in_device;
     shm->me = local_index(comm, comm->rank);
     shm->device = mem_has_device();
     shm->region.seg.fd = -1;
@@ -91,11 +102,21 @@ static int shm_open(struct comm *comm, struct wire **wire)
         struct shm_peer *peer = &shm->peers[i];
         peer->region.seg.fd = -1;
         peer->pending_end = &peer->pending;
-        peer->reserves = i != shm->me;
+        peer->reserves = serves(shm, comm->local[i]);
         shm->n_peers += peer->reserves;
     }
     *wire = &shm->wire;
     return HETMPI_SUCCESS;
+}
+
+static int shm_open(struct comm *comm, struct wire **wire)
+{
+    return open_with(comm, wire, &wire_shm, false);
+}
+
+static int ipc_open(struct comm *comm, struct wire **wire)
+{
+    return open_with(comm, wire, &wire_ipc, true);
 }
 
 static bool reader_died(const struct shm *shm)
@@ -163,9 +184,9 @@ static int message_begin(struct shm *shm, struct wire_xfer *x, int *local)
 {
     *local = local_index(shm->wire.comm, x->peer);
     if (*local < 0)
-        return err_set(HETMPI_ERR_INTERNAL, "shm wire: rank %d does not share memory with rank %d", x->peer,
-                       shm->wire.comm->rank);
-    x->ops = &wire_shm;
+        return err_set(HETMPI_ERR_INTERNAL, "%s wire: rank %d does not share memory with rank %d", shm_name(shm),
+                       x->peer, shm->wire.comm->rank);
+    x->ops = shm->wire.ops;
     x->request = NULL;
     x->moved = 0;
     return HETMPI_SUCCESS;
@@ -187,7 +208,7 @@ static int shm_send(struct wire *wire, struct wire_xfer *x)
     if (!shm_send_ready(shm, local))
         return (rc = shm_stalled(shm)) ? rc : COMM_AGAIN;
     if (!(m = message_get(shm, x, local)))
-        return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for a message to rank %d", x->peer);
+        return err_set(HETMPI_ERR_MEMORY, "%s wire: no memory for a message to rank %d", shm_name(shm), x->peer);
     x->state = SENDING;
     return shm_send_fill(shm, m);
 }
@@ -202,7 +223,7 @@ static int shm_recv(struct wire *wire, struct wire_xfer *x)
     if (rc)
         return rc;
     if (!(m = message_get(shm, x, local)))
-        return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for a message from rank %d", x->peer);
+        return err_set(HETMPI_ERR_MEMORY, "%s wire: no memory for a message from rank %d", shm_name(shm), x->peer);
     m->next = shm->peers[local].receives;
     shm->peers[local].receives = m;
     x->state = RECEIVING;
@@ -232,6 +253,8 @@ static int shm_poll(struct wire *wire, struct wire_xfer *x, bool *done)
     if (rc)
         return rc;
     x->moved = m->moved;
+    if (shm->in_device && before != m->moved + m->issued)
+        shm->fruitless = 0;
     if (m->moved == m->total) {
         if (x->state == RECEIVING) {
             struct shm_message **link = &shm->peers[m->local].receives;
@@ -256,6 +279,17 @@ static int shm_rails(const struct wire *wire, int peer)
 const struct wire_ops wire_shm = {
     .name = "shm",
     .open = shm_open,
+    .close = shm_close,
+    .send = shm_send,
+    .recv = shm_recv,
+    .poll = shm_poll,
+    .rails = shm_rails,
+    .reserve = shm_reserve,
+};
+
+const struct wire_ops wire_ipc = {
+    .name = "ipc",
+    .open = ipc_open,
     .close = shm_close,
     .send = shm_send,
     .recv = shm_recv,

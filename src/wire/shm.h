@@ -1,6 +1,7 @@
 /*
  * The shm wire: ranks of one node exchange through shared memory that both sides registered with their devices, so
- * that copy engines write and read it directly.
+ * that copy engines write and read it directly. The ipc wire is the same with slots in the sender's device memory, which
+ * the receiver has opened: between ranks of one island, whose data need not leave their devices' own links.
  *
  * Each rank makes one region at its first send: a ring of descriptors for each rank of the node, and a pool of slots.
  * A message is cut into fragments of at most a slot. The sender copies a fragment into a slot and then publishes it at
@@ -46,6 +47,7 @@ struct shm_head {
 
 /* A mapped region. */
 struct shm_region {
+    bool mine, in_device;                    /* in_device: the slots are an allocation of their own */
     struct seg seg;
     struct shm_shape shape;                  /* of its head, read once and checked: the owner may write there any time */
     struct ctl_word *starving;               /* [locals] 1: the owner waits for slots for that rank */
@@ -110,12 +112,20 @@ struct shm {
     int *free;                               /* stack of free slots */
     int n_free, n_slots, idle;               /* idle: reserving peers that hold none */
     uint64_t ticket, fruitless;
+    uint64_t still_ns;                       /* ipc: since when nothing has moved */
     struct stage_lane out, in;
     struct shm_message *free_messages, *all_messages;
     size_t n_messages;
     struct shm_frag *free_frags, *all_frags;
     bool device;
+    bool in_device;                          /* the ipc wire */
 };
+
+static inline enum ctl_region_kind shm_region_kind(const struct shm *shm)
+{
+    return shm->in_device ? REGION_IPC : REGION_WIRE;
+}
+static inline const char *shm_name(const struct shm *shm) { return shm->wire.ops->name; }
 
 /* shm_region.c */
 int shm_region_make(struct shm *shm);              /* our own region, at the first send */

@@ -1,12 +1,15 @@
 /* The shm wire: reading what peers published; see shm.h. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/log.h"
 #include "hetmpi.h"
 #include "wire/shm.h"
 
 #define SHM_STALL 1024                       /* fruitless polls until unexpected fragments are moved away */
+#define SHM_STALL_LOOK 64                    /* ipc: fruitless polls until the clock is looked at */
+#define SHM_STALL_NS 2000000                 /* ... and how long nothing may have moved: moving costs far more */
 #define SHM_STALL_MAP 65536                  /* ... until peers are mapped to look for such */
 
 static struct shm_frag *frag_new(struct shm *shm)
@@ -36,7 +39,8 @@ int shm_frags_reserve(struct shm *shm, size_t more)
     for (; more > 0; more--) {
         struct shm_frag *f = frag_new(shm);
         if (!f)
-            return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for the messages of %d ranks", shm->wire.comm->n_local);
+            return err_set(HETMPI_ERR_MEMORY, "%s wire: no memory for the messages of %d ranks", shm_name(shm),
+                           shm->wire.comm->n_local);
         f->next = shm->free_frags;
         shm->free_frags = f;
     }
@@ -56,13 +60,13 @@ static int take(struct shm *shm, int local)
             return HETMPI_SUCCESS;
         struct shm_frag *f = frag_get(shm);
         if (!f)
-            return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for a message of rank %d",
+            return err_set(HETMPI_ERR_MEMORY, "%s wire: no memory for a message of rank %d", shm_name(shm),
                            shm->wire.comm->local[local]);
         f->part = d->part;
         if (f->part.slot >= shape->slots || f->part.bytes > shape->slot_bytes) {
-            int code = err_set(HETMPI_ERR_INTERNAL, "shm wire: rank %d published %u bytes in slot %u, of %u slots of %llu "
-                               "bytes", shm->wire.comm->local[local], f->part.bytes, f->part.slot, shape->slots,
-                               (unsigned long long)shape->slot_bytes);
+            int code = err_set(HETMPI_ERR_INTERNAL, "%s wire: rank %d published %u bytes in slot %u, of %u slots of "
+                               "%llu bytes", shm_name(shm), shm->wire.comm->local[local], f->part.bytes, f->part.slot,
+                               shape->slots, (unsigned long long)shape->slot_bytes);
             f->next = shm->free_frags;
             shm->free_frags = f;
             return code;
@@ -105,8 +109,9 @@ static int frag_read(struct shm *shm, struct shm_message *m, struct shm_frag *f)
     /* With fragments that overlap, more than all would come. */
     if (f->part.total != m->total || f->part.offset % element || f->part.bytes % element ||
         f->part.offset > m->total || f->part.bytes > m->total - f->part.offset || f->part.bytes > m->total - m->issued)
-        return err_set(HETMPI_ERR_INTERNAL, "shm wire: rank %d sent %llu bytes (op %llu, chunk %u, channel %u) where "
-                       "rank %d expects %zu", shm->wire.comm->local[m->local], (unsigned long long)f->part.total,
+        return err_set(HETMPI_ERR_INTERNAL, "%s wire: rank %d sent %llu bytes (op %llu, chunk %u, channel %u) where "
+                       "rank %d expects %zu", shm_name(shm), shm->wire.comm->local[m->local],
+                       (unsigned long long)f->part.total,
                        (unsigned long long)m->op, m->chunk, m->channel, shm->wire.comm->rank, m->total);
     char *memory = f->stash ? f->stash : r->slots + (size_t)f->part.slot * r->shape.slot_bytes;
     size_t at = m->first + f->part.offset / element, n = f->part.bytes / element;
@@ -168,6 +173,14 @@ static bool expected(const struct shm_peer *peer, const struct shm_part *part)
     return false;
 }
 
+static int stash(const struct shm *shm, void *to, const void *slot, size_t bytes)
+{
+    if (shm->in_device)
+        return mem_copy(to, slot, bytes);
+    memcpy(to, slot, bytes);
+    return HETMPI_SUCCESS;
+}
+
 /* Moves fragments that no receive has asked for out of a starving peer's slots. */
 static int unexpected_move(struct shm *shm, int local)
 {
@@ -183,25 +196,50 @@ static int unexpected_move(struct shm *shm, int local)
             continue;
         f->stash = malloc(f->part.bytes);
         if (!f->stash)
-            return err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for %u bytes that came early from rank %d",
-                           f->part.bytes, shm->wire.comm->local[local]);
-        memcpy(f->stash, peer->region.slots + (size_t)f->part.slot * peer->region.shape.slot_bytes, f->part.bytes);
+            return err_set(HETMPI_ERR_MEMORY, "%s wire: no memory for %u bytes that came early from rank %d",
+                           shm_name(shm), f->part.bytes, shm->wire.comm->local[local]);
+        rc = stash(shm, f->stash, peer->region.slots + (size_t)f->part.slot * peer->region.shape.slot_bytes,
+                   f->part.bytes);
+        if (rc)
+            return rc;
         slot_release(&peer->region, &f->part);
     }
     return HETMPI_SUCCESS;
 }
 
+/* Nothing has moved for long enough. *map: peers that nothing was received from are worth a look. */
+static bool is_stalled(struct shm *shm, bool *map)
+{
+    struct timespec now;
+    uint64_t ns;
+
+    shm->fruitless++;
+    *map = shm->in_device || shm->fruitless % SHM_STALL_MAP == 0;
+    if (!shm->in_device)
+        return shm->fruitless % SHM_STALL == 0;
+    if (shm->fruitless % SHM_STALL_LOOK)
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    if (shm->fruitless > SHM_STALL_LOOK && ns - shm->still_ns < SHM_STALL_NS)
+        return false;
+    shm->still_ns = ns;
+    return shm->fruitless > SHM_STALL_LOOK;
+}
+
 /* Called when nothing moved: now and then frees what peers may be waiting for. */
 int shm_stalled(struct shm *shm)
 {
-    if (++shm->fruitless % SHM_STALL)
+    bool map;
+
+    if (!is_stalled(shm, &map))
         return HETMPI_SUCCESS;
     for (int i = 0; i < shm->wire.comm->n_local; i++) {
         struct shm_peer *peer = &shm->peers[i];
         int rc = HETMPI_SUCCESS;
         if (i == shm->me)
             continue;
-        if (!peer->mapped && peer->reserves && shm->fruitless % SHM_STALL_MAP == 0)
+        if (!peer->mapped && peer->reserves && map)
             rc = shm_region_map(shm, i);
         if (rc && rc != COMM_AGAIN)
             return rc;

@@ -12,7 +12,8 @@
 #define SHM_SLOTS_LEAST 4
 #define SHM_SLOTS_PER_PEER 8
 
-/* Where everything stands by the region's shape; returns its size. */
+/* Where everything stands by the region's shape; returns the bytes of shared memory. Slots in device memory are somewhere
+ * else. */
 static size_t region_place(struct shm_region *r, char *base)
 {
     size_t at = sizeof(struct shm_head), locals = r->shape.locals;
@@ -24,26 +25,32 @@ static size_t region_place(struct shm_region *r, char *base)
     r->released = (struct ctl_word *)(base + at);
     at += r->shape.slots * sizeof(*r->released);
     at = (at + SHM_SLOT_LEAST - 1) / SHM_SLOT_LEAST * SHM_SLOT_LEAST;
+    if (r->in_device)
+        return at;
     r->slots = base + at;
     return at + r->shape.slots * r->shape.slot_bytes;
 }
 
-/* Whether a region of that shape, with rings and slots of all its ranks, can be in so many bytes. */
-static bool shape_fits(const struct shm_shape *s, size_t bytes)
+/* Whether the slots of a region of that shape, or the rings of all its ranks, can be in so many bytes. */
+static bool slots_fit(const struct shm_shape *s, size_t bytes)
+{
+    return s->slot_bytes && s->slot_bytes % SHM_SLOT_LEAST == 0 && s->slots <= bytes / s->slot_bytes;
+}
+
+static bool rings_fit(const struct shm_shape *s, size_t bytes)
 {
     return s->slots && s->slots < s->descs && !(s->descs & (s->descs - 1)) &&
-           s->slot_bytes && s->slot_bytes % SHM_SLOT_LEAST == 0 && s->slots <= bytes / s->slot_bytes &&
            s->locals && s->descs <= bytes / sizeof(struct shm_desc) / s->locals;
 }
 
 static void region_register(struct shm *shm, struct shm_region *r, int owner)
 {
-    if (!shm->device)
+    if (!shm->device || r->in_device)
         return;
     r->registered = !mem_host_register(r->seg.base, r->seg.bytes);
     if (!r->registered)
-        log_warn("shm wire: the region of rank %d could not be registered for the device, so copies are slower: %s",
-                 owner, err_text());
+        log_warn("%s wire: the region of rank %d could not be registered for the device, so copies are slower: %s",
+                 shm_name(shm), owner, err_text());
 }
 
 void shm_region_clear(struct shm_region *r)
@@ -52,6 +59,12 @@ void shm_region_clear(struct shm_region *r)
         return;
     if (r->registered)
         mem_host_unregister(r->seg.base);
+    if (r->in_device && r->slots) {
+        if (r->mine)
+            mem_free(r->slots);
+        else
+            mem_ipc_close(r->slots);
+    }
     seg_clear(&r->seg);
     *r = (struct shm_region){ .seg.fd = -1 };
 }
@@ -71,6 +84,18 @@ static size_t slot_bytes_for(const struct comm *comm)
     return bytes / SHM_SLOT_LEAST * SHM_SLOT_LEAST;
 }
 
+/* The slots of our own region, where they are device memory, and the name of that for others. */
+static int make_slots(struct shm_region *r, size_t bytes, mem_ipc_t *ipc)
+{
+    void *memory;
+    int rc = mem_alloc(bytes, &memory);
+
+    if (rc)
+        return rc;
+    r->slots = memory;
+    return mem_ipc_export(memory, ipc);
+}
+
 /* Our own region, at the first send. */
 int shm_region_make(struct shm *shm)
 {
@@ -79,8 +104,11 @@ int shm_region_make(struct shm *shm)
     size_t slots = comm->cfg->staging / 2 / slot_bytes, descs = 1;
     struct shm_region *r = &shm->region;
     struct seg_name name;
+    mem_ipc_t ipc;
     int rc;
 
+    r->mine = true;
+    r->in_device = shm->in_device;
     if (slots > (size_t)SHM_SLOTS_PER_PEER * (size_t)(shm->n_peers + 1))
         slots = (size_t)SHM_SLOTS_PER_PEER * (size_t)(shm->n_peers + 1);
     if (slots < SHM_SLOTS_LEAST)
@@ -93,7 +121,7 @@ int shm_region_make(struct shm *shm)
     shm->slots = calloc(slots, sizeof(*shm->slots));
     shm->free = malloc(slots * sizeof(*shm->free));
     if (!shm->slots || !shm->free) {
-        rc = err_set(HETMPI_ERR_MEMORY, "shm wire: no memory for the state of %zu slots", slots);
+        rc = err_set(HETMPI_ERR_MEMORY, "%s wire: no memory for the state of %zu slots", shm_name(shm), slots);
         goto fail;
     }
     r->shape = (struct shm_shape){.slot_bytes = slot_bytes, .slots = (uint32_t)slots, .descs = (uint32_t)descs,
@@ -103,12 +131,17 @@ int shm_region_make(struct shm *shm)
         goto fail;
     region_place(r, r->seg.base);
     ((struct shm_head *)r->seg.base)->shape = r->shape;
+    rc = r->in_device ? make_slots(r, slots * slot_bytes, &ipc) : HETMPI_SUCCESS;
+    if (rc) {
+        shm_region_clear(r);
+        goto fail;
+    }
     region_register(shm, r, comm->rank);
     for (size_t i = 0; i < slots; i++)
         shm->free[i] = (int)(slots - 1 - i);
     shm->n_slots = shm->n_free = (int)slots;
     shm->idle = shm->n_peers;
-    rc = comm_region_publish(comm, REGION_WIRE, &name, NULL);
+    rc = comm_region_publish(comm, shm_region_kind(shm), &name, r->in_device ? &ipc : NULL);
     if (!rc)
         return HETMPI_SUCCESS;
     shm->n_slots = 0;
@@ -118,8 +151,30 @@ fail:
     free(shm->free);
     shm->slots = NULL;
     shm->free = NULL;
-    comm_region_publish(comm, REGION_WIRE, NULL, NULL);   /* tells the peers; the first error is the one to report */
+    /* Tells the peers; the first error is the one to report. */
+    comm_region_publish(comm, shm_region_kind(shm), NULL, NULL);
     return rc;
+}
+
+/* A peer's slots in device memory. *fit: they are as many as its shape says. */
+static int open_slots(struct shm_region *r, const mem_ipc_t *ipc, bool *fit)
+{
+    struct mem_pointer what;
+    void *memory;
+    int rc = mem_ipc_open(ipc, &memory);
+
+    if (rc)
+        return rc;
+    r->slots = memory;
+    mem_query(memory, &what);
+    *fit = slots_fit(&r->shape, what.bytes);
+    return HETMPI_SUCCESS;
+}
+
+static int no_region(const struct shm *shm, int rank)
+{
+    return err_set(HETMPI_ERR_INTERNAL, "%s wire: the region that rank %d published for rank %d is not one of this "
+                   "communicator", shm_name(shm), rank, shm->wire.comm->rank);
 }
 
 /* A peer's region; COMM_AGAIN until it is there. */
@@ -129,9 +184,10 @@ int shm_region_map(struct shm *shm, int local)
     struct shm_peer *peer = &shm->peers[local];
     struct shm_region *r = &peer->region;
     struct seg_name name;
-    mem_ipc_t unused;
+    mem_ipc_t ipc;
+    bool ours = true;
     int rank = comm->local[local];
-    int rc = comm_region_name(comm, rank, REGION_WIRE, &name, &unused);
+    int rc = comm_region_name(comm, rank, shm_region_kind(shm), &name, &ipc);
 
     if (rc)
         return rc;
@@ -139,16 +195,21 @@ int shm_region_map(struct shm *shm, int local)
     if (rc) {
         int failed = comm_failed(comm);   /* then the peer has closed its wire, and the failure is what to report */
         if (!failed && kill(name.pid, 0) && errno == ESRCH)
-            return err_set(HETMPI_ERR_PEER, "shm wire: rank %d (process %d) died", rank, name.pid);
+            return err_set(HETMPI_ERR_PEER, "%s wire: rank %d (process %d) died", shm_name(shm), rank, name.pid);
         return failed ? failed : rc;
     }
+    r->in_device = shm->in_device;
     if (r->seg.bytes >= sizeof(struct shm_head))
         r->shape = ((const struct shm_head *)r->seg.base)->shape;
-    if (r->shape.rank != rank || r->shape.locals != (uint32_t)comm->n_local || !shape_fits(&r->shape, r->seg.bytes) ||
-        region_place(r, r->seg.base) > r->seg.bytes) {
+    if (r->shape.rank != rank || r->shape.locals != (uint32_t)comm->n_local || !rings_fit(&r->shape, r->seg.bytes) ||
+        (!r->in_device && !slots_fit(&r->shape, r->seg.bytes)) || region_place(r, r->seg.base) > r->seg.bytes) {
         shm_region_clear(r);
-        return err_set(HETMPI_ERR_INTERNAL, "shm wire: the region that rank %d published for rank %d is not one of "
-                       "this communicator", rank, comm->rank);
+        return no_region(shm, rank);
+    }
+    rc = r->in_device ? open_slots(r, &ipc, &ours) : HETMPI_SUCCESS;
+    if (rc || (r->in_device && !ours)) {
+        shm_region_clear(r);
+        return rc ? rc : no_region(shm, rank);
     }
     region_register(shm, r, rank);
     peer->mapped = true;

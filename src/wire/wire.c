@@ -4,8 +4,11 @@
 #include "core/log.h"
 #include "hetmpi.h"
 
+/* WIRE is about islands; inside one that its provider serves through device memory, pairs of ranks do as that does. */
 static const struct wire_ops *choose(const struct comm *comm, int peer)
 {
+    if (comm->island_ipc && comm->topo.island_of[peer] == comm->topo.island_of[comm->rank])
+        return &wire_ipc;
     switch (comm->cfg->wire) {
     case CFG_WIRE_MPI:
         return &wire_mpi;
@@ -36,7 +39,7 @@ int wire_for(struct comm *comm, int peer, struct wire **wire)
     if (ops == &wire_shm && !comm_is_local(comm, peer))
         return err_set(HETMPI_ERR_CONFIG, "WIRE=shm: ranks %d and %d share no memory (different nodes); use auto or "
                        "mpi", comm->rank, peer);
-    kept = ops == &wire_shm ? &comm->wire_shm : &comm->wire_mpi;
+    kept = ops == &wire_shm ? &comm->wire_shm : ops == &wire_ipc ? &comm->wire_ipc : &comm->wire_mpi;
     if (!*kept) {
         struct wire *opened;
         int rc = ops->open(comm, &opened);

@@ -1,6 +1,6 @@
 /*
- * Wires carry data between islands, and where a schedule says so between ranks of one island. A wire object serves one communicator; which wire a pair of ranks uses is chosen
- * per pair (wire_for). Messages are two-sided, named by (op, chunk, channel), and complete by polling; nothing blocks,
+ * Wires carry data between islands, and where a schedule says so between ranks of one island. A wire object serves one
+ * communicator; which wire a pair of ranks uses is chosen per pair (wire_for). Messages are two-sided, named by (op, chunk, channel), and complete by polling; nothing blocks,
  * and nothing allocates once the wire is warm.
  *
  * Flow control: send and recv answer COMM_AGAIN when no staging slot or credit is free; the caller tries again later,
@@ -42,7 +42,7 @@ struct wire;
 enum { WIRE_CAN_PUT = 1, WIRE_NEEDS_MPI = 2 };
 
 struct wire_ops {
-    const char *name;          /* "mpi", "shm", "verbs" */
+    const char *name;          /* "mpi", "shm", "ipc", "verbs" */
     unsigned caps;
     int (*open)(struct comm *comm, struct wire **wire);
     void (*close)(struct wire *wire);                        /* after the last transfer, or after a failure: cancels */
@@ -59,11 +59,11 @@ struct wire_ops {
 
 struct wire { const struct wire_ops *ops; struct comm *comm; };   /* first member of each wire's own struct */
 
-extern const struct wire_ops wire_mpi, wire_shm;
+extern const struct wire_ops wire_mpi, wire_shm, wire_ipc;
 
 /* The wire between this rank and `peer`, opened on first use. */
 int wire_for(struct comm *comm, int peer, struct wire **wire);
-/* Which it would be: "shm", "mpi" (no resources taken). */
+/* Which it would be: "shm", "ipc", "mpi" (no resources taken). */
 const char *wire_name_for(const struct comm *comm, int peer);
 
 #endif

@@ -1,7 +1,11 @@
 # Tests of the wires between processes; they use internal functions, so their program is not linked with libhetmpi.so.
 add_executable(wire_mpi ${CMAKE_CURRENT_LIST_DIR}/wire_mpi.c)
 target_link_libraries(wire_mpi PRIVATE hetmpi_internal)
-foreach(wire mpi shm)
+set(wires mpi shm)
+if(HETMPI_BACKEND STREQUAL "sim")
+    list(APPEND wires ipc)
+endif()
+foreach(wire ${wires})
     foreach(ranks 2 3)
         hetmpi_mpi_test(NAME wire_${wire}_${ranks} SOURCE ${CMAKE_CURRENT_LIST_DIR}/wire_mpi.c RANKS ${ranks}
                         ARGS ${wire} TIMEOUT 120)

@@ -1,5 +1,5 @@
 /*
- * The wires between processes: random traffic over the mpi wire and over the shm wire, with communicators made by hand,
+ * The wires between processes: random traffic over the mpi, the shm and the ipc wire, with communicators made by hand,
  * then what must go wrong in the right way. Arguments: the wire's name.
  */
 #include <unistd.h>
@@ -18,7 +18,9 @@ static void expect(const struct comm *comm, bool good, const char *what)
     fprintf(stderr, "rank %d: FAILED: %s (last error: %s)\n", comm->rank, what, err_text());
 }
 
-/* The ranks of MPI_COMM_WORLD, each an island of its own, all on one node. */
+static bool ipc;   /* what is tested */
+
+/* The ranks of MPI_COMM_WORLD, each an island of its own (ipc: in one), all on one node. */
 static void comm_make(struct comm *comm, struct cfg *cfg)
 {
     struct topo_rank facts[64];
@@ -37,11 +39,12 @@ static void comm_make(struct comm *comm, struct cfg *cfg)
     comm->pids = calloc((size_t)comm->size, sizeof(*comm->pids));
     comm->n_local = comm->size;
     comm->one_node = true;
+    comm->island_ipc = ipc;
     if (seg_create(&comm->ctl_seg, sizeof(struct ctl), &mine))
         MPI_Abort(MPI_COMM_WORLD, 2);
     MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, names, sizeof(mine), MPI_BYTE, MPI_COMM_WORLD);
     for (int r = 0; r < comm->size; r++) {
-        facts[r] = (struct topo_rank){ .island_key = (uint64_t)r + 1, .node_key = 1, .weight = 1 };
+        facts[r] = (struct topo_rank){ .island_key = ipc ? 1 : (uint64_t)r + 1, .node_key = 1, .weight = 1 };
         comm->local[r] = r;
         comm->pids[r] = names[r].pid;
         if (r != comm->rank && seg_open(&comm->ctl_segs[r], &names[r]))
@@ -62,6 +65,8 @@ static void comm_drop(struct comm *comm)
         comm->wire_mpi->ops->close(comm->wire_mpi);
     if (comm->wire_shm)
         comm->wire_shm->ops->close(comm->wire_shm);
+    if (comm->wire_ipc)
+        comm->wire_ipc->ops->close(comm->wire_ipc);
     expect(comm, traffic_now() - start < 20, "close comes to an end");
     MPI_Barrier(MPI_COMM_WORLD);
     for (int r = 0; r < comm->size; r++)
@@ -205,6 +210,31 @@ static void oldest_first(struct cfg *cfg)
     comm_drop(&comm);
 }
 
+/* Device memory goes from device to device: over the links to the hosts this would take twice LINK_TIME. */
+#define LINK_SPEED 20e6
+#define LINK_BYTES ((size_t)16 << 20)
+#define LINK_TIME ((double)LINK_BYTES / LINK_SPEED)
+static void beside_the_links(struct cfg *cfg)
+{
+    struct comm comm;
+    struct wire *wire;
+    void *memory;
+
+    comm_make(&comm, cfg);
+    if (mem_alloc(LINK_BYTES, &memory))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    if (comm.rank < 2) {
+        struct wire_xfer x = plain_xfer(1 - comm.rank, memory, LINK_BYTES);
+        double start = traffic_now();
+        expect(&comm, !wire_for(&comm, x.peer, &wire) && wire == comm.wire_ipc, "the ipc wire serves an island");
+        expect(&comm, !(comm.rank ? wire->ops->recv(wire, &x) : wire->ops->send(wire, &x)), "begin");
+        expect(&comm, finish(wire, &x), "the message comes");
+        expect(&comm, traffic_now() - start < LINK_TIME * 0.8, "the message does not take the links to the hosts");
+    }
+    comm_drop(&comm);
+    mem_free(memory);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "mpi", *wanted = getenv("HETMPI_TEST_RANKS");
@@ -221,9 +251,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "%d ranks, wanted %s\n", size, wanted ? wanted : "2 or more");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
+    ipc = strcmp(name, "ipc") == 0;
     /* Copies slow enough that messages overtake each other inside a rank. */
-    if (mem_init(&(struct mem_setup){ .vendor = rank % 2 ? "amd" : "nvidia", .device = -1, .bandwidth = 400e6,
-                                      .latency = 20e-6, .fault = "" }))
+    if (mem_init(&(struct mem_setup){ .vendor = rank % 2 && !ipc ? "amd" : "nvidia", .device = -1,
+                                      .bandwidth = ipc ? LINK_SPEED : 400e6, .latency = 20e-6, .fault = "" }))
         MPI_Abort(MPI_COMM_WORLD, 2);
     cfg->wire = strcmp(name, "shm") == 0 ? CFG_WIRE_SHM : CFG_WIRE_MPI;
 
@@ -239,9 +270,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "with the least staging memory nothing was ever refused\n");
         failures++;
     }
-    if (cfg->wire == CFG_WIRE_MPI)
+    if (cfg->wire == CFG_WIRE_MPI && !ipc)
         oldest_first(cfg);
     cfg->staging = 8 << 20;
+    if (ipc)
+        beside_the_links(cfg);
     sizes_differ(cfg, 200, 300);
     sizes_differ(cfg, 300, 200);
     given_up(cfg);
