@@ -89,6 +89,16 @@ uint64_t proc_hash(uint64_t seed, const void *data, size_t bytes)
     return seed;
 }
 
+static int rank_of_launcher(const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *text = getenv(names[i]);
+        if (text)
+            return atoi(text);
+    }
+    return 0;
+}
+
 /* This process's rank in MPI_COMM_WORLD. Before MPI_Init it is what the launcher says: device memory may be asked for
  * that early, and the simulated runtime must know which vendor to be. */
 static int find_world_rank(void)
@@ -102,12 +112,16 @@ static int find_world_rank(void)
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         return rank;
     }
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *text = getenv(names[i]);
-        if (text)
-            return atoi(text);
-    }
-    return 0;
+    return rank_of_launcher(names, sizeof(names) / sizeof(names[0]));
+}
+
+/* Its number among those of its node, as the launcher says it. */
+static int find_local_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                                        "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
+
+    return rank_of_launcher(names, sizeof(names) / sizeof(names[0]));
 }
 
 /* SIM_FAULT entries may end in %rank: keeps those meant for this rank. */
@@ -153,7 +167,7 @@ static int start_device_locked(void)
         return err_set(HETMPI_ERR_CONFIG, "SIM_VENDORS: '%s' of rank %d is not cpu, nvidia or amd", proc.vendor,
                        proc.world_rank);
     faults_of_rank(cfg->sim_fault, proc.world_rank, fault, sizeof(fault));
-    setup = (struct mem_setup){.vendor = proc.vendor, .device = cfg->device, .bandwidth = cfg->sim_bandwidth,
+    setup = (struct mem_setup){.vendor = proc.vendor, .device = cfg->device, .local_rank = find_local_rank(), .bandwidth = cfg->sim_bandwidth,
                                .peer_bandwidth = cfg->sim_peer_bandwidth, .latency = cfg->sim_latency, .fault = fault};
     code = dump_start(cfg->dump);
     if (!code)

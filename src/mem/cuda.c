@@ -43,7 +43,7 @@ static int look_up(const char *name, void *entry)
     return HETMPI_SUCCESS;
 }
 
-int gpu_vendor_start(int device)
+int gpu_vendor_start(void)
 {
     static const struct { const char *name; void *entry; } entries[] = {
         {"cuCtxGetCurrent", &driver.ctx_get}, {"cuCtxPushCurrent", &driver.ctx_push},
@@ -55,11 +55,25 @@ int gpu_vendor_start(int device)
 
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]) && !code; i++)
         code = look_up(entries[i].name, entries[i].entry);
-    /* The context that the runtime uses, kept until the process ends. Device numbers are the driver's. */
-    if (!code && driver.retain(&primary, device) != CUDA_SUCCESS)
-        code = err_set(HETMPI_ERR_DEVICE, "device %d cannot be used: it is full, or its mode does not allow another process",
-                       device);
     return code;
+}
+
+/* cudaSetDevice makes a context current, and so does whatever else an application has done with a device. */
+bool gpu_vendor_chosen(int *device)
+{
+    CUcontext current = NULL;
+
+    return driver.ctx_get(&current) == CUDA_SUCCESS && current && cudaGetDevice(device) == cudaSuccess;
+}
+
+/* The context that the runtime uses, kept until the process ends. */
+int gpu_vendor_use(int device)
+{
+    CUresult result = driver.retain(&primary, device);
+
+    return result == CUDA_SUCCESS ? HETMPI_SUCCESS
+                                  : err_set(HETMPI_ERR_DEVICE, "device %d cannot be used (the driver answers %d): it is "
+                                            "full, or its mode does not allow another process", device, (int)result);
 }
 
 /* Work of ours must not end an application's stream capture in any mode. */

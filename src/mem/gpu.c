@@ -41,10 +41,10 @@ int gpu_error(GPU(Error_t) error, const char *what, ...)
                    text, GPU_NAME, (int)error, GPU(GetErrorString)(error));
 }
 
-/* The device that the application made current in this thread, unless a setting says otherwise. */
+/* The device of the setting, or that the application made current in this thread, or by the rank on the node. */
 static int find_device(int *device)
 {
-    int count = 0;
+    int count = 0, code;
     GPU(Error_t) error = GPU(GetDeviceCount)(&count);
 
     if (error != GPU(Success))
@@ -53,15 +53,15 @@ static int find_device(int *device)
     if (count == 0)
         return err_set(HETMPI_ERR_DEVICE, "this machine has no %s device that this process may see (ranks without a GPU "
                        "need a library built with HETMPI_BACKEND=host)", gpu_vendor_name());
+    if (gpu.wanted >= count)
+        return err_set(HETMPI_ERR_CONFIG, "DEVICE=%d: this process sees %d devices, numbered from 0", gpu.wanted, count);
+    code = gpu_vendor_start();
+    if (code)
+        return code;
     *device = gpu.wanted;
-    if (*device < 0) {
-        error = GPU(GetDevice)(device);
-        if (error != GPU(Success))
-            return gpu_error(error, "which device is current");
-    }
-    if (*device >= count)
-        return err_set(HETMPI_ERR_CONFIG, "DEVICE=%d: this process sees %d devices, numbered from 0", *device, count);
-    return gpu_vendor_start(*device);
+    if (*device < 0 && !gpu_vendor_chosen(device))
+        *device = gpu.local_rank % count;
+    return gpu_vendor_use(*device);
 }
 
 static int load_kernels(int device)
@@ -114,6 +114,7 @@ void gpu_leave(const struct gpu_scope *scope)
 int mem_init(const struct mem_setup *setup)
 {
     gpu.wanted = setup->device;
+    gpu.local_rank = setup->local_rank;
     gpu.has_device = true;
     return HETMPI_SUCCESS;
 }

@@ -20,7 +20,8 @@
 
 struct gpu {
     bool has_device;             /* the setting says so; whether there is one is found out at first use */
-    int wanted;                  /* setting DEVICE, -1: the runtime's own choice */
+    int wanted;                  /* setting DEVICE, -1: none */
+    int local_rank;
 };
 extern struct gpu gpu;
 
@@ -41,7 +42,9 @@ void gpu_streams_clear(void);    /* gpu_stream.c: frees what it holds */
 /* ---- cuda.c, hip.c */
 struct gpu_pointer { bool known, device, managed; void *base; size_t bytes; uint64_t id; int ordinal; };
 const char *gpu_vendor_name(void);
-int gpu_vendor_start(int device);              /* once, before any other of these */
+bool gpu_vendor_chosen(int *device);           /* the application has made a device current in this thread */
+int gpu_vendor_start(void);                    /* once, before any other of these */
+int gpu_vendor_use(int device);                /* once: the device that gpu_vendor_push makes current */
 int gpu_vendor_push(int device, struct gpu_scope *scope);
 void gpu_vendor_pop(const struct gpu_scope *scope);
 void gpu_vendor_query(const void *ptr, struct gpu_pointer *out);

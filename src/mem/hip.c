@@ -24,7 +24,18 @@ const char *gpu_vendor_name(void)
     return "amd";
 }
 
-int gpu_vendor_start(int device)
+int gpu_vendor_start(void)
+{
+    return HETMPI_SUCCESS;
+}
+
+/* HIP does not tell a device that was chosen from its default, number 0. */
+bool gpu_vendor_chosen(int *device)
+{
+    return hipGetDevice(device) == hipSuccess && *device != 0;
+}
+
+int gpu_vendor_use(int device)
 {
     (void)device;
     return HETMPI_SUCCESS;

@@ -42,6 +42,7 @@ typedef struct { unsigned char bytes[MEM_IPC_BYTES]; } mem_ipc_t;
 struct mem_setup {
     const char *vendor;     /* claimed vendor of this rank */
     int device;             /* which device to use; -1: the runtime's default */
+    int local_rank;         /* of this process on its node, which spreads processes over devices by default */
     double bandwidth;       /* bytes/s of the host link, each way; 0: unlimited */
     double peer_bandwidth;  /* bytes/s of each peer lane; 0: unlimited */
     double latency;         /* seconds added to each copy and kernel */

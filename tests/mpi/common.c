@@ -97,6 +97,20 @@ void t_fatal(const char *format, ...)
     exit(2);
 }
 
+/* A build for GPUs on a machine without one. */
+static void skip_without_device(void)
+{
+    void *memory;
+    if (!strstr(hetmpi_build_info(), "backend cuda") && !strstr(hetmpi_build_info(), "backend hip"))
+        return;
+    int mine = hetmpi_malloc(1, HETMPI_MEM_DEVICE, &memory), any = 0;
+    MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (any == HETMPI_ERR_DEVICE)
+        t_skip("%s", mine ? hetmpi_last_error() : "another rank has no device");
+    if (!mine)
+        T_OK(hetmpi_free(memory));
+}
+
 void t_begin(int *argc, char ***argv, const char *name, int level)
 {
     test_name = name;
@@ -116,6 +130,7 @@ void t_begin(int *argc, char ***argv, const char *name, int level)
     if (ranks && atoi(ranks) != t_ranks)
         t_fatal("MPI_COMM_WORLD has %d ranks, the test asked for %s: is this the mpiexec of another MPI?", t_ranks,
                 ranks);
+    skip_without_device();
 }
 
 int t_verdict(void)

@@ -100,6 +100,8 @@ static void check_single(void)
     T_OK(hetmpi_comm_attach(MPI_COMM_SELF, MPI_INFO_NULL)); /* what the first hetmpi call of a process takes */
     for (int i = 0; i < COMMS; i++)
         T_MPI(MPI_Comm_dup(MPI_COMM_SELF, &comms[i]));
+    int32_t first = 0;
+    T_OK(hetmpi_allreduce(MPI_IN_PLACE, &first, 1, MPI_INT32_T, MPI_SUM, MPI_COMM_SELF));   /* and its device */
     long fds = t_open_fds(), threads = t_threads(), rss = t_rss_kib();
     double start = t_now();
     for (int i = 0; i < COMMS; i++)

@@ -87,7 +87,7 @@ static inline hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, con
 static inline cudaError_t hip_on_cuda_entry(const char *name, void *entry)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    cudaError_t error = cudaGetDriverEntryPointByVersion(name, entry, 12000, cudaEnableDefault, &found);
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, (void **)entry, 12000, cudaEnableDefault, &found);
 
     return error == cudaSuccess && found != cudaDriverEntryPointSuccess ? cudaErrorSymbolNotFound : error;
 }
