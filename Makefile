@@ -1,9 +1,8 @@
 # The front door: `make demo` and `make check` on a fresh Debian 12 (as root, with sudo, or as anyone where the packages
 # are present). The build itself is CMake's: see CMakePresets.json and CONTRIBUTING.md.
 
-# Builds that `make check` makes and tests: both backends with both MPIs, and the sanitizers (with Open MPI, whose waiting
-# ranks yield: MPICH's, spinning on cores that other ranks need, take four times as long there).
-PRESETS ?= host host-mpich sim sim-mpich asan tsan
+# Builds that `make check` makes and tests: both backends with both MPIs.
+PRESETS ?= host host-mpich sim sim-mpich
 JOBS ?= $(shell nproc)
 HETMPI_WERROR ?= OFF
 # A setting of the build, not of the library, which refuses names that it does not know.
