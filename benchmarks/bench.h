@@ -1,6 +1,6 @@
 /*
  * The benchmarks' own interface: one set of sources makes one program for each collective and each test of messages, in
- * the manner of the OSU micro-benchmarks. Nothing but the public header of hetmpi is used.
+ * the manner of the OSU micro-benchmarks. Nothing of hetmpi is used but its public header and its table of collectives.
  */
 #ifndef HETMPI_BENCH_H
 #define HETMPI_BENCH_H
@@ -11,12 +11,14 @@
 
 #include <mpi.h>
 
+#include "core/collectives.h"
 #include "hetmpi.h"
 
 enum bench_kind {
-    BENCH_ALLREDUCE, BENCH_REDUCE, BENCH_BCAST, BENCH_REDUCE_SCATTER, BENCH_REDUCE_SCATTER_BLOCK, BENCH_ALLGATHER,
-    BENCH_ALLGATHERV, BENCH_GATHER, BENCH_GATHERV, BENCH_SCATTER, BENCH_SCATTERV, BENCH_ALLTOALL, BENCH_ALLTOALLV,
-    BENCH_SCAN, BENCH_EXSCAN, BENCH_BARRIER, BENCH_LATENCY, BENCH_BW, BENCH_BIBW, BENCH_MBW_MR, BENCH_KINDS
+#define KIND(Name, name, NAME, ...) BENCH_##NAME,
+    COLL_ALL(KIND)
+#undef KIND
+    BENCH_LATENCY, BENCH_BW, BENCH_BIBW, BENCH_MBW_MR, BENCH_KINDS
 };
 enum bench_form { FORM_BLOCKING, FORM_NONBLOCKING, FORM_PERSISTENT };
 enum bench_where { WHERE_HOST, WHERE_DEVICE };

@@ -1,44 +1,37 @@
 /*
  * One call of the collective: hetmpi's in the form that was asked for, or MPI's own blocking one. All of them come from
- * one table of names and arguments.
+ * the library's table of names and parameters.
  */
 #include <stdlib.h>
 
 #include "bench.h"
 
-/* Kind, name, MPI's name, and the arguments before the communicator, in terms of bench_arguments. */
-#define COLLECTIVES(X)                                                                                                 \
-    X(ALLREDUCE, allreduce, Allreduce, (a->send, a->recv, a->count, a->type, a->op, ))                                 \
-    X(REDUCE, reduce, Reduce, (a->send, a->recv, a->count, a->type, a->op, a->root, ))                                 \
-    X(BCAST, bcast, Bcast, (a->recv, a->count, a->type, a->root, ))                                                    \
-    X(REDUCE_SCATTER, reduce_scatter, Reduce_scatter, (a->send, a->recv, a->counts, a->type, a->op, ))                 \
-    X(REDUCE_SCATTER_BLOCK, reduce_scatter_block, Reduce_scatter_block, (a->send, a->recv, a->count, a->type, a->op, ))\
-    X(ALLGATHER, allgather, Allgather, (a->send, a->count, a->type, a->recv, a->count, a->type, ))                     \
-    X(ALLGATHERV, allgatherv, Allgatherv, (a->send, a->count, a->type, a->recv, a->counts, a->displs, a->type, ))      \
-    X(GATHER, gather, Gather, (a->send, a->count, a->type, a->recv, a->count, a->type, a->root, ))                     \
-    X(GATHERV, gatherv, Gatherv, (a->send, a->count, a->type, a->recv, a->counts, a->displs, a->type, a->root, ))      \
-    X(SCATTER, scatter, Scatter, (a->send, a->count, a->type, a->recv, a->count, a->type, a->root, ))                  \
-    X(SCATTERV, scatterv, Scatterv, (a->send, a->counts, a->displs, a->type, a->recv, a->count, a->type, a->root, ))   \
-    X(ALLTOALL, alltoall, Alltoall, (a->send, a->count, a->type, a->recv, a->count, a->type, ))                        \
-    X(ALLTOALLV, alltoallv, Alltoallv, (a->send, a->counts, a->displs, a->type, a->recv, a->counts, a->displs, a->type, ))\
-    X(SCAN, scan, Scan, (a->send, a->recv, a->count, a->type, a->op, ))                                                \
-    X(EXSCAN, exscan, Exscan, (a->send, a->recv, a->count, a->type, a->op, ))                                          \
-    X(BARRIER, barrier, Barrier, ())
+/* A row of the library's table of collectives as a call: parameters in terms of bench_arguments. */
+#define GIVE(kind, name) GIVE_##kind
+#define GIVE_IN a->send
+#define GIVE_OUT a->recv
+#define GIVE_BUFFER a->recv
+#define GIVE_COUNT a->count
+#define GIVE_COUNTS a->counts
+#define GIVE_DISPLS a->displs
+#define GIVE_TYPE a->type
+#define GIVE_OP a->op
+#define GIVE_ROOT a->root
+#define GIVE_COMM a->comm
 
-#define BEFORE_COMM(...) __VA_ARGS__
-#define BLOCKING(kind, ours, theirs, arguments)                                                                        \
-    case BENCH_##kind: return hetmpi_##ours(BEFORE_COMM arguments a->comm);
-#define NONBLOCKING(kind, ours, theirs, arguments)                                                                     \
-    case BENCH_##kind: return hetmpi_i##ours(BEFORE_COMM arguments a->comm, request);
-#define PERSISTENT(kind, ours, theirs, arguments)                                                                      \
-    case BENCH_##kind: return hetmpi_##ours##_init(BEFORE_COMM arguments a->comm, MPI_INFO_NULL, request);
-#define OTHER(kind, ours, theirs, arguments)                                                                           \
-    case BENCH_##kind: return MPI_##theirs(BEFORE_COMM arguments a->comm);
+#define BLOCKING(Name, name, NAME, traits, ...)                                                                        \
+    case BENCH_##NAME: return hetmpi_##name(COLL_EACH(GIVE, __VA_ARGS__));
+#define NONBLOCKING(Name, name, NAME, traits, ...)                                                                     \
+    case BENCH_##NAME: return hetmpi_i##name(COLL_EACH(GIVE, __VA_ARGS__), request);
+#define PERSISTENT(Name, name, NAME, traits, ...)                                                                      \
+    case BENCH_##NAME: return hetmpi_##name##_init(COLL_EACH(GIVE, __VA_ARGS__), MPI_INFO_NULL, request);
+#define OTHER(Name, name, NAME, traits, ...)                                                                           \
+    case BENCH_##NAME: return MPI_##Name(COLL_EACH(GIVE, __VA_ARGS__));
 
 static int blocking(enum bench_kind kind, const struct bench_arguments *a)
 {
     switch (kind) {
-    COLLECTIVES(BLOCKING)
+    COLL_ALL(BLOCKING)
     default: abort();
     }
 }
@@ -46,7 +39,7 @@ static int blocking(enum bench_kind kind, const struct bench_arguments *a)
 static int nonblocking(enum bench_kind kind, const struct bench_arguments *a, hetmpi_request_t *request)
 {
     switch (kind) {
-    COLLECTIVES(NONBLOCKING)
+    COLL_ALL(NONBLOCKING)
     default: abort();
     }
 }
@@ -54,7 +47,7 @@ static int nonblocking(enum bench_kind kind, const struct bench_arguments *a, he
 static int persistent(enum bench_kind kind, const struct bench_arguments *a, hetmpi_request_t *request)
 {
     switch (kind) {
-    COLLECTIVES(PERSISTENT)
+    COLL_ALL(PERSISTENT)
     default: abort();
     }
 }
@@ -62,7 +55,7 @@ static int persistent(enum bench_kind kind, const struct bench_arguments *a, het
 static int other(enum bench_kind kind, const struct bench_mpi_arguments *a)
 {
     switch (kind) {
-    COLLECTIVES(OTHER)
+    COLL_ALL(OTHER)
     default: abort();
     }
 }

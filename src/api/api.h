@@ -48,6 +48,10 @@ void api_message_status(MPI_Status *status, const struct op *op);   /* of a mess
  * is freed. */
 int api_start(struct hetmpi_request *request);
 int api_start_on_stream(struct hetmpi_request *request, mem_stream_t *stream);
+/* The two ends of a nonblocking call: there must be a place for the request; and when that was made (code 0), it starts and
+ * is put there. Returns what the call returns, its error reported. */
+int api_want_request(const char *function, const hetmpi_request_t *out);
+int api_launch(MPI_Comm user, const char *function, int code, struct hetmpi_request *request, hetmpi_request_t *out);
 /* A call that waits must not stand inside a group: HETMPI_ERR_STATE. */
 int api_refuse_in_group(const char *function);
 

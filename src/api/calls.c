@@ -107,17 +107,17 @@ static void sides_of(const struct comm *comm, const struct raw *raw, struct side
 {
     bool root = comm->rank == raw->root;
 
-    side[SIDE_SEND] = (struct side){"sendbuf", raw->send_counts ? "sendcounts" : "sendcount", "sendtype", true,
-                                    raw->send_type, raw->send_count, raw->send_counts, raw->send_displs};
-    side[SIDE_RECV] = (struct side){"recvbuf", raw->counts ? "recvcounts" : "recvcount", "recvtype", true,
-                                    raw->type, raw->count, raw->counts, raw->displs};
+    side[SIDE_SEND] = (struct side){"sendbuf", raw->sendcounts ? "sendcounts" : "sendcount", "sendtype", true,
+                                    raw->sendtype, raw->sendcount, raw->sendcounts, raw->sdispls};
+    side[SIDE_RECV] = (struct side){"recvbuf", raw->recvcounts ? "recvcounts" : "recvcount", "recvtype", true,
+                                    raw->recvtype, raw->recvcount, raw->recvcounts, raw->rdispls};
     if (!two_types(raw->kind)) {
         side[SIDE_SEND].used = false;
     } else if (scatters(raw->kind)) {
         side[SIDE_SEND].used = root;
-        side[SIDE_RECV].used = !root || raw->recv != MPI_IN_PLACE;
+        side[SIDE_RECV].used = !root || raw->recvbuf != MPI_IN_PLACE;
     } else {
-        side[SIDE_SEND].used = raw->send != MPI_IN_PLACE;
+        side[SIDE_SEND].used = raw->sendbuf != MPI_IN_PLACE;
         side[SIDE_RECV].used = !gathers(raw->kind) || root;
     }
 }
@@ -372,8 +372,8 @@ static int check_overlap(const struct raw *raw, const void *send, struct span s,
 static int check_in_place(const struct comm *comm, const struct raw *raw, const struct call *call)
 {
     bool root = !(coll_traits(call->kind) & COLL_ROOTED) || comm->rank == call->root;
-    const void *place = scatters(call->kind) ? raw->recv : raw->send;
-    const void *other = scatters(call->kind) ? raw->send : raw->recv;
+    const void *place = scatters(call->kind) ? raw->recvbuf : raw->sendbuf;
+    const void *other = scatters(call->kind) ? raw->sendbuf : raw->recvbuf;
     bool significant = scatters(call->kind) || gathers(call->kind) || call->kind == COLL_REDUCE ? root : true;
 
     if (call->kind == COLL_BCAST)
@@ -399,7 +399,7 @@ static const char *own_place(const struct comm *comm, const struct call *call, c
 static void place_buffers(const struct comm *comm, const struct raw *raw, const enum shape shape[2], struct call *call,
                           bool *apart)
 {
-    bool in_place = scatters(call->kind) ? raw->recv == MPI_IN_PLACE : raw->send == MPI_IN_PLACE;
+    bool in_place = scatters(call->kind) ? raw->recvbuf == MPI_IN_PLACE : raw->sendbuf == MPI_IN_PLACE;
 
     *apart = true;
     if (in_place && !scatters(call->kind))
@@ -454,14 +454,14 @@ static int check_buffers(const struct comm *comm, const struct raw *raw, struct 
     shapes_of(comm, call, shape);
     send = span_of(comm, call, shape[SIDE_SEND], SIDE_SEND);
     recv = span_of(comm, call, shape[SIDE_RECV], SIDE_RECV);
-    call->send = shape[SIDE_SEND] ? raw->send : NULL;
-    call->recv = shape[SIDE_RECV] || raw->send == MPI_IN_PLACE ? raw->recv : NULL;
+    call->send = shape[SIDE_SEND] ? raw->sendbuf : NULL;
+    call->recv = shape[SIDE_RECV] || raw->sendbuf == MPI_IN_PLACE ? raw->recvbuf : NULL;
     if (call->kind == COLL_BCAST) {
         call->send = call->recv;
         return call->recv ? HETMPI_SUCCESS : null_buffer(raw, call, "buffer");
     }
     place_buffers(comm, raw, shape, call, &apart);
-    if (raw->send == MPI_IN_PLACE && send.last && !raw->recv)
+    if (raw->sendbuf == MPI_IN_PLACE && send.last && !raw->recvbuf)
         return null_buffer(raw, call, "recvbuf");
     if (send.first != send.last && !call->send)
         return null_buffer(raw, call, "sendbuf");
@@ -493,7 +493,7 @@ int calls_check(const struct comm *comm, const struct raw *raw, struct call *cal
         code = check_counts(comm, raw, side, call);
     if (code)
         return code;
-    call->asked_in_place = all_in_place(raw->kind) && raw->send == MPI_IN_PLACE;
+    call->asked_in_place = all_in_place(raw->kind) && raw->sendbuf == MPI_IN_PLACE;
     if (coll_traits(call->kind) & COLL_OWN_TABLE && comm->cfg->check)
         call->agree = tables_sum(comm, call);
     return check_buffers(comm, raw, call);

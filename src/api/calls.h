@@ -4,17 +4,19 @@
 
 #include "api/api.h"
 
-/* What the entry points fill in. A call with one buffer, count or type uses those of the receiving side. */
+/* What the entry points fill in: parameters by the names that the table of collectives has for them. A call with one
+ * count or type uses those of the receiving side; with one buffer, both are that. */
 struct raw {
     const char *function;
     enum coll_kind kind;
-    const void *send;
-    void *recv;
-    size_t send_count, count;
-    const size_t *send_counts, *send_displs, *counts, *displs;
-    MPI_Datatype send_type, type;
+    const void *sendbuf;
+    void *recvbuf;
+    size_t sendcount, recvcount;
+    const size_t *sendcounts, *sdispls, *recvcounts, *rdispls;
+    MPI_Datatype sendtype, recvtype;
     MPI_Op op;
     int root;
+    MPI_Comm comm;
 };
 
 /* Everything that this rank can find wrong by itself, before anything is changed; fills *call. */

@@ -1,6 +1,6 @@
 /*
- * Entry points of the collectives. Every form of every collective is one line of the table at the end: it fills in
- * struct raw, and the rest is common: check the arguments (calls.c), then run, queue or keep the call.
+ * Entry points of the collectives. All forms of all of them are made from the table of collectives at the end: each
+ * fills in struct raw, and the rest is common: check the arguments (calls.c), then run, queue or keep the call.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,9 +59,9 @@ static int run_alone(const struct call *call)
 }
 
 /* The communicator, the checked call, and errors that earlier on_stream calls left. */
-static int prepare(MPI_Comm user, MPI_Info info, const struct raw *raw, struct comm **comm, struct call *call)
+static int prepare(const struct raw *raw, struct comm **comm, struct call *call)
 {
-    int code = comm_get(user, info, comm);
+    int code = comm_get(raw->comm, MPI_INFO_NULL, comm);
 
     if (code)
         return code;
@@ -98,17 +98,17 @@ static int run_blocking(struct comm *comm, const struct call *call)
     return engine_wait(&op);
 }
 
-static int blocking(MPI_Comm user, const struct raw *raw)
+static int blocking(const struct raw *raw)
 {
     struct comm *comm;
     struct call call;
     int code = api_refuse_in_group(raw->function);
 
     if (!code)
-        code = prepare(user, MPI_INFO_NULL, raw, &comm, &call);
+        code = prepare(raw, &comm, &call);
     if (!code)
         code = run_blocking(comm, &call);
-    return code ? api_report(user, raw->function, code) : HETMPI_SUCCESS;
+    return code ? api_report(raw->comm, raw->function, code) : HETMPI_SUCCESS;
 }
 
 static void free_request(struct op *op)
@@ -117,7 +117,7 @@ static void free_request(struct op *op)
     free(op);   /* the op is the request's first member */
 }
 
-static int make_request(MPI_Comm user, const struct raw *raw, const struct comm *comm, const struct call *call,
+static int make_request(const struct raw *raw, const struct comm *comm, const struct call *call,
                         struct hetmpi_request **out)
 {
     struct hetmpi_request *request = calloc(1, sizeof(*request) + calls_tables(call, comm->size));
@@ -128,7 +128,7 @@ static int make_request(MPI_Comm user, const struct raw *raw, const struct comm 
     request->op.call = *call;
     calls_keep_tables(&request->op.call, comm->size, (size_t *)(request + 1));
     request->op.release = free_request;
-    request->user = user;
+    request->user = raw->comm;
     request->comm_serial = comm->serial;
     request->generation = comm_generation();
     request->function = raw->function;
@@ -175,45 +175,33 @@ int coll_start(struct hetmpi_request *request)
     return HETMPI_SUCCESS;
 }
 
-static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *out)
+static int nonblocking(const struct raw *raw, hetmpi_request_t *out)
 {
     struct hetmpi_request *request = NULL;
     struct comm *comm;
     struct call call;
-    int code;
+    int code = api_want_request(raw->function, out);
 
-    if (!out)
-        return api_report(user, raw->function, err_set(HETMPI_ERR_ARG, "%s: request is NULL", raw->function));
-    code = prepare(user, MPI_INFO_NULL, raw, &comm, &call);
-    if (code)
-        return api_report(user, raw->function, code);
-    code = make_request(user, raw, comm, &call, &request);
     if (!code)
-        code = api_start(request);
-    if (code) {
-        free(request);
-        return api_report(user, raw->function, comm_lose_call(comm, code));
-    }
-    *out = request;
-    return HETMPI_SUCCESS;
+        code = prepare(raw, &comm, &call);
+    if (!code)
+        code = comm_lose_call(comm, make_request(raw, comm, &call, &request));
+    return api_launch(raw->comm, raw->function, code, request, out);
 }
 
-static int persistent(MPI_Comm user, MPI_Info info, const struct raw *raw, hetmpi_request_t *out)
+static int persistent(const struct raw *raw, hetmpi_request_t *out)
 {
     struct hetmpi_request *request = NULL;
     struct comm *comm;
     struct call call;
-    int code;
+    int code = api_want_request(raw->function, out);
 
-    (void)info;   /* as MPI: hints for the operation; hetmpi knows none */
-    if (!out)
-        return api_report(user, raw->function, err_set(HETMPI_ERR_ARG, "%s: request is NULL", raw->function));
-    code = prepare(user, MPI_INFO_NULL, raw, &comm, &call);
+    if (!code)
+        code = prepare(raw, &comm, &call);
+    if (!code)
+        code = comm_lose_call(comm, make_request(raw, comm, &call, &request));
     if (code)
-        return api_report(user, raw->function, code);
-    code = make_request(user, raw, comm, &call, &request);
-    if (code)
-        return api_report(user, raw->function, comm_lose_call(comm, code));
+        return api_report(raw->comm, raw->function, code);
     request->persistent = true;
     if (!request->alone)
         code = engine_plan(&request->op);
@@ -221,7 +209,7 @@ static int persistent(MPI_Comm user, MPI_Info info, const struct raw *raw, hetmp
         code = want_thread(comm, request->op.small);
     if (code) {
         free_request(&request->op);
-        return api_report(user, raw->function, comm_lose_call(comm, code));
+        return api_report(raw->comm, raw->function, comm_lose_call(comm, code));
     }
     *out = request;
     return HETMPI_SUCCESS;
@@ -257,7 +245,7 @@ static int stream_alone(const struct call *call, mem_stream_t *stream)
     return code || !calls_scales_one(call) ? code : stream_scale_alone(call, stream);
 }
 
-static int stream_queue(MPI_Comm user, const struct raw *raw, struct comm *comm, const struct call *call,
+static int stream_queue(const struct raw *raw, struct comm *comm, const struct call *call,
                         mem_stream_t *stream)
 {
     struct hetmpi_request *request = NULL;
@@ -270,88 +258,54 @@ static int stream_queue(MPI_Comm user, const struct raw *raw, struct comm *comm,
         return code;
     code = engine_want_thread(comm);
     if (!code)
-        code = make_request(user, raw, comm, call, &request);
+        code = make_request(raw, comm, call, &request);
     if (!code)
         code = api_start_on_stream(request, stream);
     return comm_lose_call(comm, code);
 }
 
-static int on_stream(MPI_Comm user, const struct raw *raw, hetmpi_stream_t stream)
+static int on_stream(const struct raw *raw, hetmpi_stream_t stream)
 {
     struct comm *comm;
     struct call call;
-    int code = prepare(user, MPI_INFO_NULL, raw, &comm, &call);
+    int code = prepare(raw, &comm, &call);
 
     if (!code)
-        code = stream_queue(user, raw, comm, &call, stream);
-    return code ? api_report(user, raw->function, code) : HETMPI_SUCCESS;
+        code = stream_queue(raw, comm, &call, stream);
+    return code ? api_report(raw->comm, raw->function, code) : HETMPI_SUCCESS;
 }
 
-/* The four forms of one collective. The last argument fills struct raw from the parameters. */
-#define COLLECTIVE(name, args, ...)                                                                             \
-    int hetmpi_##name(HETMPI_ARGS_ args MPI_Comm comm)                                                          \
-    {                                                                                                           \
-        return blocking(comm, &(struct raw){.function = #name, __VA_ARGS__});                                   \
-    }                                                                                                           \
-    int hetmpi_i##name(HETMPI_ARGS_ args MPI_Comm comm, hetmpi_request_t *request)                              \
-    {                                                                                                           \
-        return nonblocking(comm, &(struct raw){.function = "i" #name, __VA_ARGS__}, request);                   \
-    }                                                                                                           \
-    int hetmpi_##name##_on_stream(HETMPI_ARGS_ args MPI_Comm comm, hetmpi_stream_t stream)                      \
-    {                                                                                                           \
-        return on_stream(comm, &(struct raw){.function = #name "_on_stream", __VA_ARGS__}, stream);             \
-    }                                                                                                           \
-    int hetmpi_##name##_init(HETMPI_ARGS_ args MPI_Comm comm, MPI_Info info, hetmpi_request_t *request)         \
-    {                                                                                                           \
-        return persistent(comm, info, &(struct raw){.function = #name "_init", __VA_ARGS__}, request);          \
-    }
+/* The four forms of one collective, from its row of the table. */
+#define DECLARE(kind, name) COLL_DECLARE(kind, name, size_t, size_t)
+#define FILL(kind, name) FILL_##kind(name)
+#define FILL_IN(name) .name = name
+#define FILL_OUT(name) .name = name
+#define FILL_BUFFER(name) .name = name, .sendbuf = name
+#define FILL_COUNT(name) .name = name
+#define FILL_COUNTS(name) .name = name
+#define FILL_DISPLS(name) .name = name
+#define FILL_TYPE(name) .name = name
+#define FILL_OP(name) .name = name
+#define FILL_ROOT(name) .name = name
+#define FILL_COMM(name) .name = name
 
-COLLECTIVE(allreduce, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op, ),
-           .kind = COLL_ALLREDUCE, .send = sendbuf, .recv = recvbuf, .count = count, .type = type, .op = op)
-COLLECTIVE(reduce, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op, int root, ),
-           .kind = COLL_REDUCE, .send = sendbuf, .recv = recvbuf, .count = count, .type = type, .op = op, .root = root)
-COLLECTIVE(bcast, (void *buffer, size_t count, MPI_Datatype type, int root, ),
-           .kind = COLL_BCAST, .send = buffer, .recv = buffer, .count = count, .type = type, .root = root)
-COLLECTIVE(allgather, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf, size_t recvcount,
-                       MPI_Datatype recvtype, ),
-           .kind = COLL_ALLGATHER, .send = sendbuf, .send_count = sendcount, .send_type = sendtype, .recv = recvbuf,
-           .count = recvcount, .type = recvtype)
-COLLECTIVE(reduce_scatter_block, (const void *sendbuf, void *recvbuf, size_t recvcount, MPI_Datatype type, MPI_Op op, ),
-           .kind = COLL_REDUCE_SCATTER_BLOCK, .send = sendbuf, .recv = recvbuf, .count = recvcount, .type = type,
-           .op = op)
-COLLECTIVE(reduce_scatter, (const void *sendbuf, void *recvbuf, const size_t recvcounts[], MPI_Datatype type,
-                            MPI_Op op, ),
-           .kind = COLL_REDUCE_SCATTER, .send = sendbuf, .recv = recvbuf, .counts = recvcounts, .type = type, .op = op)
-COLLECTIVE(allgatherv, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
-                        const size_t recvcounts[], const size_t displs[], MPI_Datatype recvtype, ),
-           .kind = COLL_ALLGATHERV, .send = sendbuf, .send_count = sendcount, .send_type = sendtype, .recv = recvbuf,
-           .counts = recvcounts, .displs = displs, .type = recvtype)
-COLLECTIVE(gather, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf, size_t recvcount,
-                    MPI_Datatype recvtype, int root, ),
-           .kind = COLL_GATHER, .send = sendbuf, .send_count = sendcount, .send_type = sendtype, .recv = recvbuf,
-           .count = recvcount, .type = recvtype, .root = root)
-COLLECTIVE(gatherv, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf,
-                     const size_t recvcounts[], const size_t displs[], MPI_Datatype recvtype, int root, ),
-           .kind = COLL_GATHERV, .send = sendbuf, .send_count = sendcount, .send_type = sendtype, .recv = recvbuf,
-           .counts = recvcounts, .displs = displs, .type = recvtype, .root = root)
-COLLECTIVE(scatter, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf, size_t recvcount,
-                     MPI_Datatype recvtype, int root, ),
-           .kind = COLL_SCATTER, .send = sendbuf, .send_count = sendcount, .send_type = sendtype, .recv = recvbuf,
-           .count = recvcount, .type = recvtype, .root = root)
-COLLECTIVE(scatterv, (const void *sendbuf, const size_t sendcounts[], const size_t displs[], MPI_Datatype sendtype,
-                      void *recvbuf, size_t recvcount, MPI_Datatype recvtype, int root, ),
-           .kind = COLL_SCATTERV, .send = sendbuf, .send_counts = sendcounts, .send_displs = displs,
-           .send_type = sendtype, .recv = recvbuf, .count = recvcount, .type = recvtype, .root = root)
-COLLECTIVE(alltoall, (const void *sendbuf, size_t sendcount, MPI_Datatype sendtype, void *recvbuf, size_t recvcount,
-                      MPI_Datatype recvtype, ),
-           .kind = COLL_ALLTOALL, .send = sendbuf, .send_count = sendcount, .send_type = sendtype, .recv = recvbuf,
-           .count = recvcount, .type = recvtype)
-COLLECTIVE(alltoallv, (const void *sendbuf, const size_t sendcounts[], const size_t sdispls[], MPI_Datatype sendtype,
-                       void *recvbuf, const size_t recvcounts[], const size_t rdispls[], MPI_Datatype recvtype, ),
-           .kind = COLL_ALLTOALLV, .send = sendbuf, .send_counts = sendcounts, .send_displs = sdispls,
-           .send_type = sendtype, .recv = recvbuf, .counts = recvcounts, .displs = rdispls, .type = recvtype)
-COLLECTIVE(scan, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op, ),
-           .kind = COLL_SCAN, .send = sendbuf, .recv = recvbuf, .count = count, .type = type, .op = op)
-COLLECTIVE(exscan, (const void *sendbuf, void *recvbuf, size_t count, MPI_Datatype type, MPI_Op op, ),
-           .kind = COLL_EXSCAN, .send = sendbuf, .recv = recvbuf, .count = count, .type = type, .op = op)
-COLLECTIVE(barrier, (), .kind = COLL_BARRIER)
+#define RAW(text, NAME, ...) &(struct raw){.function = text, .kind = COLL_##NAME, COLL_EACH(FILL, __VA_ARGS__)}
+#define COLLECTIVE(Name, name, NAME, traits, ...)                                                               \
+    int hetmpi_##name(COLL_EACH(DECLARE, __VA_ARGS__))                                                          \
+    {                                                                                                           \
+        return blocking(RAW(#name, NAME, __VA_ARGS__));                                                         \
+    }                                                                                                           \
+    int hetmpi_i##name(COLL_EACH(DECLARE, __VA_ARGS__), hetmpi_request_t *request)                              \
+    {                                                                                                           \
+        return nonblocking(RAW("i" #name, NAME, __VA_ARGS__), request);                                         \
+    }                                                                                                           \
+    int hetmpi_##name##_on_stream(COLL_EACH(DECLARE, __VA_ARGS__), hetmpi_stream_t stream)                      \
+    {                                                                                                           \
+        return on_stream(RAW(#name "_on_stream", NAME, __VA_ARGS__), stream);                                   \
+    }                                                                                                           \
+    int hetmpi_##name##_init(COLL_EACH(DECLARE, __VA_ARGS__), MPI_Info info, hetmpi_request_t *request)         \
+    {                                                                                                           \
+        (void)info;   /* as MPI: hints for the operation; hetmpi knows none */                                  \
+        return persistent(RAW(#name "_init", NAME, __VA_ARGS__), request);                                      \
+    }
+COLL_ALL(COLLECTIVE)

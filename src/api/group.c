@@ -59,6 +59,24 @@ int api_start(struct hetmpi_request *request)
     return group.depth ? keep(request, false) : start_now(request);
 }
 
+int api_want_request(const char *function, const hetmpi_request_t *out)
+{
+    return out ? HETMPI_SUCCESS : err_set(HETMPI_ERR_ARG, "%s: request is NULL", function);
+}
+
+int api_launch(MPI_Comm user, const char *function, int code, struct hetmpi_request *request, hetmpi_request_t *out)
+{
+    if (!code) {
+        code = comm_lose_call(request->op.comm, api_start(request));
+        if (code)
+            free(request);
+    }
+    if (code)
+        return api_report(user, function, code);
+    *out = request;
+    return HETMPI_SUCCESS;
+}
+
 /* What the stream waits for: a word of a message's own; one growing number for all collectives of a communicator, which
  * complete in order. */
 static int choose_word(struct op *op)

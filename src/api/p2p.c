@@ -199,20 +199,11 @@ static int make_request(MPI_Comm user, const struct raw *raw, struct hetmpi_requ
 static int nonblocking(MPI_Comm user, const struct raw *raw, hetmpi_request_t *out)
 {
     struct hetmpi_request *request = NULL;
-    int code;
+    int code = api_want_request(raw->function, out);
 
-    if (!out)
-        return api_report(user, raw->function, err_set(HETMPI_ERR_ARG, "%s: request is NULL", raw->function));
-    code = make_request(user, raw, &request);
-    if (!code) {
-        code = comm_lose_call(request->op.comm, api_start(request));
-        if (code)
-            free(request);
-    }
-    if (code)
-        return api_report(user, raw->function, code);
-    *out = request;
-    return HETMPI_SUCCESS;
+    if (!code)
+        code = make_request(user, raw, &request);
+    return api_launch(user, raw->function, code, request, out);
 }
 
 static int on_stream(MPI_Comm user, const struct raw *raw, hetmpi_stream_t stream)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/collectives.h"
 #include "core/config_text.h"
 #include "core/log.h"
 #include "hetmpi.h"
@@ -38,9 +39,8 @@ struct setting {
     const char *initial;    /* the default, as it would be written */
 };
 
-#define CALLS                                                                                                       \
-    "allreduce reduce bcast allgather allgatherv gather gatherv scatter scatterv alltoall alltoallv reduce_scatter " \
-    "reduce_scatter_block scan exscan barrier"
+#define CALL_NAME(Name, name, ...) #name " "
+#define CALLS COLL_COUNTED(CALL_NAME) "barrier"
 
 #define FIELD(name) offsetof(struct cfg, name), sizeof(((struct cfg *)0)->name)
 #define AGREE true

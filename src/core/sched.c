@@ -4,43 +4,17 @@
 #include <stdlib.h>
 
 const unsigned char coll_traits_of[COLL_KINDS] = {
-    [COLL_ALLREDUCE] = COLL_REDUCES,
-    [COLL_REDUCE] = COLL_REDUCES | COLL_ROOTED,
-    [COLL_BCAST] = COLL_ROOTED,
-    [COLL_ALLGATHER] = COLL_BLOCKS,
-    [COLL_REDUCE_SCATTER_BLOCK] = COLL_REDUCES | COLL_BLOCKS,
-    [COLL_REDUCE_SCATTER] = COLL_REDUCES | COLL_BLOCKS | COLL_TABLE,
-    [COLL_ALLGATHERV] = COLL_BLOCKS | COLL_TABLE,
-    [COLL_GATHER] = COLL_ROOTED | COLL_BLOCKS,
-    [COLL_SCATTER] = COLL_ROOTED | COLL_BLOCKS,
-    [COLL_GATHERV] = COLL_ROOTED | COLL_PAIRS | COLL_OWN_TABLE,
-    [COLL_SCATTERV] = COLL_ROOTED | COLL_PAIRS | COLL_OWN_TABLE,
-    [COLL_ALLTOALL] = COLL_PAIRS,
-    [COLL_ALLTOALLV] = COLL_PAIRS | COLL_OWN_TABLE,
-    [COLL_SCAN] = COLL_REDUCES | COLL_PAIRS | COLL_CHAIN,
-    [COLL_EXSCAN] = COLL_REDUCES | COLL_PAIRS | COLL_CHAIN,
-    [COLL_BARRIER] = 0,
+#define TRAITS(Name, name, NAME, traits, ...) [COLL_##NAME] = traits,
+    COLL_ALL(TRAITS)
+#undef TRAITS
 };
 
 const char *coll_name(enum coll_kind kind)
 {
     static const char *const names[COLL_KINDS] = {
-        [COLL_ALLREDUCE] = "allreduce",
-        [COLL_REDUCE] = "reduce",
-        [COLL_BCAST] = "bcast",
-        [COLL_ALLGATHER] = "allgather",
-        [COLL_REDUCE_SCATTER_BLOCK] = "reduce_scatter_block",
-        [COLL_REDUCE_SCATTER] = "reduce_scatter",
-        [COLL_ALLGATHERV] = "allgatherv",
-        [COLL_GATHER] = "gather",
-        [COLL_SCATTER] = "scatter",
-        [COLL_GATHERV] = "gatherv",
-        [COLL_SCATTERV] = "scatterv",
-        [COLL_ALLTOALL] = "alltoall",
-        [COLL_ALLTOALLV] = "alltoallv",
-        [COLL_SCAN] = "scan",
-        [COLL_EXSCAN] = "exscan",
-        [COLL_BARRIER] = "barrier",
+#define NAME_OF(Name, name, NAME, ...) [COLL_##NAME] = #name,
+        COLL_ALL(NAME_OF)
+#undef NAME_OF
     };
 
     return (unsigned)kind < COLL_KINDS ? names[kind] : "none";

@@ -31,24 +31,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/collectives.h"
 #include "core/topo.h"
 
-enum coll_kind { COLL_ALLREDUCE, COLL_REDUCE, COLL_BCAST, COLL_ALLGATHER, COLL_REDUCE_SCATTER_BLOCK,
-                 COLL_REDUCE_SCATTER, COLL_ALLGATHERV, COLL_GATHER, COLL_SCATTER, COLL_GATHERV, COLL_SCATTERV,
-                 COLL_ALLTOALL, COLL_ALLTOALLV, COLL_SCAN, COLL_EXSCAN, COLL_BARRIER, COLL_KINDS };
+enum coll_kind {
+#define KIND(Name, name, NAME, ...) COLL_##NAME,
+    COLL_ALL(KIND)
+#undef KIND
+    COLL_KINDS
+};
 const char *coll_name(enum coll_kind kind);
 
-/* What the kind says of a collective's calls. */
-enum {
-    COLL_REDUCES = 1,       /* has an operation */
-    COLL_ROOTED = 2,        /* has a root */
-    COLL_BLOCKS = 4,        /* local steps on SPACE_BLOCKS */
-    COLL_PAIRS = 8,         /* messages between any two ranks, of one island too */
-    COLL_TABLE = 16,        /* blocks of different lengths, which all ranks know */
-    COLL_OWN_TABLE = 32,    /* blocks of different lengths, of which each rank knows its own */
-    COLL_CHAIN = 64,        /* in the order of the ranks: scan, exscan */
-};
-/* Asked several times in the smallest call. */
+/* Traits. Asked several times in the smallest call. */
 extern const unsigned char coll_traits_of[COLL_KINDS] __attribute__((visibility("hidden")));
 static inline unsigned coll_traits(enum coll_kind kind)
 {

@@ -34,8 +34,8 @@ static _Thread_local struct { MPI_Comm comm; unsigned generation; bool served; }
 static unsigned parse_calls(char *list)
 {
     static const char *const names[PMPI_CALL_N] = {
-#define CALL(Name, name, NAME, ...) [PMPI_CALL_##NAME] = #name,
-        PMPI_CALLS(CALL)
+#define CALL(Name, name, NAME, traits, ...) [PMPI_CALL_##NAME] = #name,
+        COLL_ALL(CALL)
 #undef CALL
     };
     unsigned calls = *list == '-' ? ALL_CALLS : 0;

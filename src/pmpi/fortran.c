@@ -47,6 +47,7 @@ static void *buffer(const void *at)
 #define DECLARE(kind, name) DECLARE_##kind(name)
 #define DECLARE_IN(name) void *name
 #define DECLARE_OUT(name) void *name
+#define DECLARE_BUFFER(name) void *name
 #define DECLARE_COUNT(name) const MPI_Fint *name
 #define DECLARE_COUNTS(name) const MPI_Fint *name
 #define DECLARE_DISPLS(name) const MPI_Fint *name
@@ -58,6 +59,7 @@ static void *buffer(const void *at)
 #define GIVE(kind, name) GIVE_##kind(name)
 #define GIVE_IN(name) buffer(name)
 #define GIVE_OUT(name) buffer(name)
+#define GIVE_BUFFER(name) buffer(name)
 #define GIVE_COUNT(name) *name
 #define GIVE_COUNTS(name) name
 #define GIVE_DISPLS(name) name
@@ -83,11 +85,11 @@ static void *buffer(const void *at)
     void name##__ parameters __attribute__((alias(#function)));                                             \
     void name##_f08_ parameters __attribute__((alias(#function)));
 
-#define CALL(Name, name, NAME, ...)                                                                         \
-    ENTRY(fortran_##name, (PMPI_EACH(DECLARE, __VA_ARGS__), MPI_Fint *ierror),                              \
-          entry_##name(PMPI_EACH(GIVE, __VA_ARGS__)))                                                        \
-    ALIASES(fortran_##name, mpi_##name, MPI_##NAME, (PMPI_EACH(DECLARE, __VA_ARGS__), MPI_Fint *ierror))
-PMPI_CALLS(CALL)
+#define CALL(Name, name, NAME, traits, ...)                                                                 \
+    ENTRY(fortran_##name, (COLL_EACH(DECLARE, __VA_ARGS__), MPI_Fint *ierror),                              \
+          entry_##name(COLL_EACH(GIVE, __VA_ARGS__)))                                                        \
+    ALIASES(fortran_##name, mpi_##name, MPI_##NAME, (COLL_EACH(DECLARE, __VA_ARGS__), MPI_Fint *ierror))
+COLL_ALL(CALL)
 #undef CALL
 
 ENTRY(fortran_finalize, (MPI_Fint *ierror), entry_finalize())

@@ -25,8 +25,8 @@
 #include "pmpi/table.h"
 
 enum pmpi_call {
-#define CALL(Name, name, NAME, ...) PMPI_CALL_##NAME,
-    PMPI_CALLS(CALL)
+#define CALL(Name, name, NAME, traits, ...) PMPI_CALL_##NAME,
+    COLL_ALL(CALL)
 #undef CALL
     PMPI_CALL_N
 };
@@ -35,7 +35,7 @@ enum pmpi_call {
 struct pmpi_array { const void *at; size_t width; };
 long long pmpi_item(const struct pmpi_array *array, int index);
 
-/* A call as the program made it; the fields are those of PMPI_CALLS. Calls with one buffer, count or type use the
+/* A call as the program made it; the fields are those of COLL_ALL. Calls with one buffer, count or type use the
  * receiving side's. */
 struct pmpi_args {
     enum pmpi_call call;
@@ -62,8 +62,8 @@ int pmpi_answer(int code);
 int pmpi_error(MPI_Comm comm, int mpi_class, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* wrappers.c: the entry points without their public names, for the Fortran ones. */
-#define CALL(Name, name, NAME, ...) int entry_##name(PMPI_EACH(PMPI_DECLARE, __VA_ARGS__));
-PMPI_CALLS(CALL)
+#define CALL(Name, name, NAME, traits, ...) int entry_##name(COLL_EACH(PMPI_DECLARE, __VA_ARGS__));
+COLL_ALL(CALL)
 #undef CALL
 int entry_finalize(void);
 

@@ -8,6 +8,7 @@
 #define FILL(kind, name) FILL_##kind(name)
 #define FILL_IN(name) .name = name
 #define FILL_OUT(name) .name = name
+#define FILL_BUFFER(name) .name = name
 #define FILL_COUNT(name) .name = name
 #define FILL_COUNTS(name) .name = {name, sizeof(*name)}
 #define FILL_DISPLS(name) .name = {name, sizeof(*name)}
@@ -34,9 +35,9 @@ static void *behind(const char *name)
 
 #define ENTRY(function, public, Name, NAME, DECLARE, ...)                                                   \
     static __typeof__(&PMPI_##Name) _Atomic next_##Name;                                                    \
-    int function(PMPI_EACH(DECLARE, __VA_ARGS__))                                                           \
+    int function(COLL_EACH(DECLARE, __VA_ARGS__))                                                           \
     {                                                                                                       \
-        const struct pmpi_args args = {.call = PMPI_CALL_##NAME, PMPI_EACH(FILL, __VA_ARGS__)};             \
+        const struct pmpi_args args = {.call = PMPI_CALL_##NAME, COLL_EACH(FILL, __VA_ARGS__)};             \
         __typeof__(&PMPI_##Name) next = atomic_load_explicit(&next_##Name, memory_order_relaxed);           \
         int answer;                                                                                         \
                                                                                                             \
@@ -46,20 +47,20 @@ static void *behind(const char *name)
             BEHIND(next, "MPI_" #Name, PMPI_##Name);                                                        \
             atomic_store_explicit(&next_##Name, next, memory_order_relaxed);                                \
         }                                                                                                   \
-        return next(PMPI_EACH(PMPI_NAME, __VA_ARGS__));                                                     \
+        return next(COLL_EACH(PMPI_NAME, __VA_ARGS__));                                                     \
     }                                                                                                       \
-    int public(PMPI_EACH(DECLARE, __VA_ARGS__)) __attribute__((alias(#function)));
+    int public(COLL_EACH(DECLARE, __VA_ARGS__)) __attribute__((alias(#function)));
 
-#define CALL(Name, name, NAME, ...) ENTRY(entry_##name, MPI_##Name, Name, NAME, PMPI_DECLARE, __VA_ARGS__)
-PMPI_CALLS(CALL)
+#define CALL(Name, name, NAME, traits, ...) ENTRY(entry_##name, MPI_##Name, Name, NAME, PMPI_DECLARE, __VA_ARGS__)
+COLL_ALL(CALL)
 #undef CALL
 
 #if MPI_VERSION >= 4
 /* A program may call these on some ranks and the others on the rest. */
-#define CALL(Name, name, NAME, ...)                                                                         \
-    static int large_##name(PMPI_EACH(PMPI_DECLARE_LARGE, __VA_ARGS__));                                    \
+#define CALL(Name, name, NAME, traits, ...)                                                                 \
+    static int large_##name(COLL_EACH(PMPI_DECLARE_LARGE, __VA_ARGS__));                                    \
     ENTRY(large_##name, MPI_##Name##_c, Name##_c, NAME, PMPI_DECLARE_LARGE, __VA_ARGS__)
-PMPI_COUNTED(CALL)
+COLL_COUNTED(CALL)
 #undef CALL
 #endif
 
