@@ -170,42 +170,23 @@ void mem_chunk_limits(size_t *least, size_t *most)
 
 int mem_alloc(size_t bytes, void **ptr)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
     void *memory = NULL;
-    int code;
+    int code = HETMPI_SUCCESS;
 
-    if (bytes == 0) {
-        *ptr = NULL;
-        return HETMPI_SUCCESS;
-    }
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    error = GPU(Malloc)(&memory, bytes);
-    if (error != GPU(Success))
-        code = gpu_error(error, "%zu bytes of memory of device %d", bytes, gpu_device());
-    else
+    if (bytes > 0)
+        GPU_CALL(code, GPU(Malloc)(&memory, bytes), "%zu bytes of memory of device %d", bytes, gpu_device());
+    if (!code)
         *ptr = memory;
-    gpu_leave(&scope);
     return code;
 }
 
 int mem_free(void *ptr)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
     int code;
 
     if (!ptr)
         return HETMPI_SUCCESS;
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    error = GPU(Free)(ptr);
-    if (error != GPU(Success))
-        code = gpu_error(error, "free of device memory %p", ptr);
-    gpu_leave(&scope);
+    GPU_CALL(code, GPU(Free)(ptr), "free of device memory %p", ptr);
     return code;
 }
 
@@ -243,33 +224,19 @@ int mem_host_free(void *ptr)
 
 int mem_host_register(void *ptr, size_t bytes)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
     int code = register_check(ptr, bytes);
 
     if (!code)
-        code = gpu_enter(&scope);
-    if (code)
-        return code;
-    error = GPU(HostRegister)(ptr, bytes, GPU(HostRegisterPortable) | GPU(HostRegisterMapped));
-    if (error != GPU(Success))
-        code = gpu_error(error, "registering %zu bytes at %p for the device", bytes, ptr);
-    gpu_leave(&scope);
+        GPU_CALL(code, GPU(HostRegister)(ptr, bytes, GPU(HostRegisterPortable) | GPU(HostRegisterMapped)),
+                 "registering %zu bytes at %p for the device", bytes, ptr);
     return code;
 }
 
 int mem_host_unregister(void *ptr)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(HostUnregister)(ptr);
-    if (error != GPU(Success))
-        code = gpu_error(error, "unregistering the memory at %p", ptr);
-    gpu_leave(&scope);
+    GPU_CALL(code, GPU(HostUnregister)(ptr), "unregistering the memory at %p", ptr);
     return code;
 }
 
@@ -354,15 +321,8 @@ int mem_ipc_open(const mem_ipc_t *handle, void **ptr)
 
 int mem_ipc_close(void *ptr)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(IpcCloseMemHandle)(ptr);
-    if (error != GPU(Success))
-        code = gpu_error(error, "closing another process's memory at %p", ptr);
-    gpu_leave(&scope);
+    GPU_CALL(code, GPU(IpcCloseMemHandle)(ptr), "closing another process's memory at %p", ptr);
     return code;
 }

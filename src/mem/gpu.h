@@ -33,6 +33,18 @@ struct gpu_scope { int before; void *context; };
 int gpu_enter(struct gpu_scope *scope);
 void gpu_leave(const struct gpu_scope *scope);
 int gpu_device(void);            /* the device in use; -1 as long as none was found */
+/* One call of the runtime with the device current: its error becomes the code, with the message that follows. */
+#define GPU_CALL(code, call, ...)                                                                                     \
+    do {                                                                                                              \
+        struct gpu_scope scope_;                                                                                      \
+        (code) = gpu_enter(&scope_);                                                                                  \
+        if (!(code)) {                                                                                                \
+            GPU(Error_t) error_ = (call);                                                                             \
+            if (error_ != GPU(Success))                                                                               \
+                (code) = gpu_error(error_, __VA_ARGS__);                                                              \
+            gpu_leave(&scope_);                                                                                       \
+        }                                                                                                             \
+    } while (0)
 
 /* Stores the message for a failed call of the runtime: what was tried, the runtime's own words. */
 int gpu_error(GPU(Error_t) error, const char *what, ...) __attribute__((format(printf, 2, 3)));

@@ -353,34 +353,20 @@ int mem_stream_destroy(mem_stream_t *stream)
 
 int mem_stream_synchronize(mem_stream_t *stream)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(StreamSynchronize)(native(stream));
-    if (error != GPU(Success))
-        code = gpu_error(error, "waiting for a stream");
-    gpu_leave(&scope);
+    GPU_CALL(code, GPU(StreamSynchronize)(native(stream)), "waiting for a stream");
     return code;
 }
 
 int mem_event_create(mem_event_t **event)
 {
-    struct gpu_scope scope;
-    GPU(Event_t) made;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    GPU(Event_t) made = NULL;
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(EventCreateWithFlags)(&made, GPU(EventDisableTiming));
-    if (error != GPU(Success))
-        code = gpu_error(error, "an event of device %d", gpu_device());
-    else
+    GPU_CALL(code, GPU(EventCreateWithFlags)(&made, GPU(EventDisableTiming)), "an event of device %d", gpu_device());
+    if (!code)
         *event = (mem_event_t *)made;
-    gpu_leave(&scope);
     return code;
 }
 
@@ -396,16 +382,9 @@ void mem_event_destroy(mem_event_t *event)
 
 int mem_event_record(mem_event_t *event, mem_stream_t *stream)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(EventRecord)((GPU(Event_t))event, native(stream));
-    if (error != GPU(Success))
-        code = gpu_error(error, "recording an event");
-    gpu_leave(&scope);
+    GPU_CALL(code, GPU(EventRecord)((GPU(Event_t))event, native(stream)), "recording an event");
     return code;
 }
 
@@ -427,15 +406,8 @@ int mem_event_query(mem_event_t *event, bool *done)
 
 int mem_stream_wait_event(mem_stream_t *stream, mem_event_t *event)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(StreamWaitEvent)(native(stream), (GPU(Event_t))event, 0);
-    if (error != GPU(Success))
-        code = gpu_error(error, "making a stream wait for an event");
-    gpu_leave(&scope);
+    GPU_CALL(code, GPU(StreamWaitEvent)(native(stream), (GPU(Event_t))event, 0), "making a stream wait for an event");
     return code;
 }
