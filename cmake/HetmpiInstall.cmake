@@ -1,4 +1,4 @@
-# What `cmake --install` gives: the library, its header, the drop-in for unchanged programs, hetmpi_info, and how others find them (pkg-config and CMake).
+# What `cmake --install` gives: the library, its header, manual pages where Python is, the drop-in for unchanged programs, hetmpi_info, and how others find them (pkg-config and CMake).
 # Both know which MPI the library was built with: a program must use the same.
 include(CMakePackageConfigHelpers)
 

@@ -20,6 +20,7 @@ libdir=$(dirname "$library")
 for file in include/hetmpi.h bin/hetmpi_info; do
     [ -f "$prefix/$file" ] || fail "$file is not there"
 done
+! command -v python3 >/dev/null || [ -f "$prefix/share/man/man3/hetmpi_allreduce.3" ] || fail "no manual pages"
 [ -f "$libdir/pkgconfig/hetmpi.pc" ] || fail "hetmpi.pc is not there"
 has "$(readelf -d "$library")" 'soname: [libhetmpi.so.0]' || fail "the library's soname is not libhetmpi.so.0"
 "$prefix/bin/hetmpi_info" >"$work/info" || fail "hetmpi_info"
