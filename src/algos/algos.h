@@ -25,6 +25,7 @@ struct algo {
     int room_steps, room_refs, room_scratch;
     int island, position, size, islands;   /* this rank's island, its place there, ranks in it; islands in all */
     bool two_levels;                       /* the islands of a node are joined first: see levels.h */
+    bool shared;                           /* reduce: the islands without the root reduce: see reduce.c */
     bool no_memory;                        /* sticky: steps went to the spare ones since then */
     struct sched_step spare_step;
     struct sched_ref spare_ref;
@@ -91,6 +92,12 @@ struct algo_place algo_own_block(struct algo *a, struct algo_place out, bool in_
 /* Own island: every rank's block to the readers, and to the receive buffer. */
 void algo_spread_blocks(struct algo *a, struct algo_place from, struct algo_place out, bool in_place,
                         enum sched_readers readers, int root);
+
+/* Number of an island among those without the root. */
+static inline int algo_guest(int island, int root_island)
+{
+    return island - (island > root_island);
+}
 
 /* -1, 0, 1: order of two cuts of one space, by exact fractions. */
 int algo_cut_order(const struct algo *a, struct sched_cut x, struct sched_cut y);

@@ -15,12 +15,6 @@
 #include "algos/algos.h"
 #include "algos/levels.h"
 
-/* Number of an island among those without the root. */
-static int guest(int island, int root_island)
-{
-    return island - (island > root_island);
-}
-
 /* The root's island: this rank's part to the other islands. */
 static void send_part(struct algo *a, struct algo_place buffer)
 {
@@ -31,7 +25,7 @@ static void send_part(struct algo *a, struct algo_place buffer)
     while (algo_walk_next(a, &w)) {
         for (int i = 0; i < a->islands - 1; i++) {
             int j = (a->island + 1 + i) % a->islands;
-            algo_send(a, buffer, algo_divide(w.segment, a->islands - 1, guest(j, a->island)),
+            algo_send(a, buffer, algo_divide(w.segment, a->islands - 1, algo_guest(j, a->island)),
                       topo_member(a->topo, j, w.owner[j]), w.number[j]);
         }
     }
@@ -44,7 +38,7 @@ static struct algo_span relay_part(struct algo *a, struct algo_place buffer, int
 {
     struct sched_range mine = algo_my_part(a, SPACE_VECTOR, 0);
     struct algo_span none = {0, 0};
-    int k = a->islands, own = guest(a->island, root_island);
+    int k = a->islands, own = algo_guest(a->island, root_island);
     struct algo_walk w;
     if (!algo_walk_open(a, &w, mine))
         return none;
@@ -56,7 +50,7 @@ static struct algo_span relay_part(struct algo *a, struct algo_place buffer, int
         for (int i = 1; i < k; i++) {
             int j = (a->island + i) % k;
             if (j != root_island)
-                algo_recv(a, buffer, algo_divide(w.segment, k - 1, guest(j, root_island)),
+                algo_recv(a, buffer, algo_divide(w.segment, k - 1, algo_guest(j, root_island)),
                           topo_member(a->topo, j, w.owner[j]), w.number[j]);
         }
     }

@@ -151,6 +151,20 @@ static int choose_levels(const struct topo *t, enum coll_kind kind, bool *two)
     }
 }
 
+/* Reduce with more than two islands: all of them reduce, but the root's, where the indices suffice: a channel for each
+ * segment, a scratch for it and each island. All ranks decide alike. */
+static int choose_shared(const struct topo *t, enum coll_kind kind, bool *shared)
+{
+    int room = (ALGO_SCRATCHES - 8) / t->islands, most = 1, code;
+    *shared = false;
+    if (kind != COLL_REDUCE || t->islands <= 2)
+        return HETMPI_SUCCESS;
+    room = room < ALGO_CHANNELS ? room : ALGO_CHANNELS;
+    code = most_segments(t, room, &most);
+    *shared = code == HETMPI_SUCCESS && most <= room;
+    return code;
+}
+
 /* Gives back the room that was not needed. */
 static void trim(void **array, int used, size_t element)
 {
@@ -179,10 +193,12 @@ int sched_build(const struct topo *topo, const struct sched_call *call, struct s
     if ((coll_traits(call->kind) & COLL_ROOTED) && (call->root < 0 || call->root >= topo->ranks))
         return err_set(HETMPI_ERR_ARG, "schedule: %s has root %d, but the communicator %d ranks", coll_name(call->kind),
                        call->root, topo->ranks);
-    bool two_levels;
+    bool two_levels, shared = false;
     int code = choose_levels(topo, call->kind, &two_levels);
     if (!code && !two_levels)
         code = check_limits(topo, call->kind);
+    if (!code && !two_levels)
+        code = choose_shared(topo, call->kind, &shared);
     if (code)
         return code;
 
@@ -193,7 +209,7 @@ int sched_build(const struct topo *topo, const struct sched_call *call, struct s
     int island = topo->island_of[topo->rank];
     struct algo a = {.topo = topo, .call = call, .sched = s, .island = island,
                      .position = topo->position_of[topo->rank], .size = topo_island_size(topo, island),
-                     .islands = topo->islands, .two_levels = two_levels};
+                     .islands = topo->islands, .two_levels = two_levels, .shared = shared};
     builders[call->kind](&a);
     if (a.no_memory) {
         sched_free(s);

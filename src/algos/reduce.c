@@ -1,8 +1,12 @@
 /*
- * Reduce. Reduce-scatter inside each island; the owners of other islands send their parts to the owners in the root's
- * island, who reduce them in island order; those hand the result to the root.
+ * Reduce. Reduce-scatter inside each island; with two islands the owners of the other one send their parts to the owners
+ * in the root's island, who reduce them in island order; those hand the result to the root.
  *
- * Wire bytes: each island but the root's sends N; the root's sends nothing.
+ * With k islands more than N would come into the root's island that way. So it is bcast turned round: each segment (the
+ * common refinement of all islands' parts) is divided into k-1 sub-ranges, one for each island but the root's, whose
+ * owner collects it from all others, reduces it in island order, and sends the result to the owner in the root's island.
+ *
+ * Wire bytes: each island sends N and receives N; with two islands the root's sends nothing.
  *
  * Two levels (levels.h): every node reduces each slice on its carrier; those send to the carriers of the root's node,
  * who reduce in the order of the nodes and hand the result to the root's island. Each node but the root's sends N over
@@ -59,6 +63,86 @@ static struct algo_span through_nodes(struct algo *a, struct algo_place partial,
     return algo_since(a, first);
 }
 
+/* This rank's part of the partial result to the root's island. */
+static void send_part(struct algo *a, struct algo_place partial, struct sched_range mine, int home)
+{
+    for (struct algo_meet m = algo_meet(a, mine, CUT_WEIGHT, home); algo_meet_next(a, &m);)
+        algo_send(a, partial, m.segment, topo_member(a->topo, home, m.position), 0);
+}
+
+/* This rank's part of the partial result to the islands that reduce it, segment by segment. */
+static void send_shares(struct algo *a, struct algo_walk *w, struct algo_place partial, int home)
+{
+    int k = a->islands;
+    for (w->started = false; algo_walk_next(a, w);) {
+        for (int i = 1; i < k; i++) {
+            int j = (a->island + i) % k;
+            if (j != home)
+                algo_send(a, partial, algo_divide(w->segment, k - 1, algo_guest(j, home)),
+                          topo_member(a->topo, j, w->owner[j]), w->number[j]);
+        }
+    }
+}
+
+/* Many islands, not the root's: reduces a sub-range of each segment. Segment s has its messages and scratches next to
+ * each other, number i - 1 for island (own + i) % k. */
+static void reduce_shares(struct algo *a, struct algo_place partial, int home)
+{
+    int k = a->islands, own = a->island, s = 0;
+    struct algo_walk w;
+    if (!algo_walk_open(a, &w, algo_my_part(a, SPACE_VECTOR, 0)))
+        return;
+    int first_recv = a->sched->n_steps, first_scratch = a->sched->n_scratch;
+    while (algo_walk_next(a, &w)) {
+        struct sched_range sub = algo_divide(w.segment, k - 1, algo_guest(own, home));
+        for (int i = 1; i < k; i++) {
+            int j = (own + i) % k;
+            algo_recv(a, algo_scratch(a, sub, a->call->exact), sub, topo_member(a->topo, j, w.owner[j]), w.number[j]);
+        }
+    }
+    send_shares(a, &w, partial, home);
+    for (w.started = false; algo_walk_next(a, &w); s++) {
+        struct sched_range sub = algo_divide(w.segment, k - 1, algo_guest(own, home));
+        struct algo_place result = algo_scratch(a, sub, false);
+        int recvs = first_recv + s * (k - 1), scratch = first_scratch + s * (k - 1);
+        int step = algo_reduce(a, result, sub, true);
+        for (int j = 0; j < k; j++)
+            algo_operand(a, step, j == own ? partial
+                         : (struct algo_place){.buffer = BUF_SCRATCH,
+                                               .scratch = (uint16_t)(scratch + (j - own - 1 + k) % k)});
+        algo_after(a, step, (struct algo_span){recvs, recvs + k - 1});
+        result.made = algo_since(a, step);
+        algo_send(a, result, sub, topo_member(a->topo, home, w.owner[home]), w.number[home]);
+    }
+    algo_walk_close(&w);
+}
+
+/* The root's island: its partial result to the others, and the result from them. Returns the steps after which this rank's
+ * part is complete in `out`, and may replace the input: that has been read, and sent. */
+static struct algo_span collect_shares(struct algo *a, struct algo_place partial, struct algo_span read,
+                                       struct algo_place out)
+{
+    int k = a->islands, own = a->island;
+    struct algo_walk w;
+    if (!algo_walk_open(a, &w, algo_my_part(a, SPACE_VECTOR, 0)))
+        return (struct algo_span){0, 0};
+    int first = a->sched->n_steps, sent = first;
+    send_shares(a, &w, partial, own);
+    for (w.started = false; algo_walk_next(a, &w);) {
+        for (int i = 1; i < k; i++, sent++) {
+            int j = (own + i) % k;
+            int step = algo_recv(a, out, algo_divide(w.segment, k - 1, algo_guest(j, own)),
+                                 topo_member(a->topo, j, w.owner[j]), w.number[j]);
+            if (out.buffer == BUF_RECV && !a->call->stage_send)
+                algo_after(a, step, read);
+            if (out.buffer == BUF_RECV && partial.buffer == BUF_SEND)
+                algo_after(a, step, (struct algo_span){sent, sent + 1});
+        }
+    }
+    algo_walk_close(&w);
+    return algo_since(a, first);
+}
+
 void algo_reduce_to_root(struct algo *a)
 {
     const struct topo *t = a->topo;
@@ -74,8 +158,10 @@ void algo_reduce_to_root(struct algo *a)
         struct algo_place partial = algo_partial(a, in, SPACE_VECTOR, 0, OWNERS_WEIGHT, mine, &read);
         if (a->two_levels)
             through_nodes(a, partial, partial);
-        for (struct algo_meet m = algo_meet(a, mine, CUT_WEIGHT, root_island); !a->two_levels && algo_meet_next(a, &m);)
-            algo_send(a, partial, m.segment, topo_member(t, root_island, m.position), 0);
+        else if (a->shared)
+            reduce_shares(a, partial, root_island);
+        else
+            send_part(a, partial, mine, root_island);
         return;
     }
 
@@ -87,6 +173,8 @@ void algo_reduce_to_root(struct algo *a)
         struct algo_place partial = algo_partial(a, in, SPACE_VECTOR, 0, OWNERS_WEIGHT, mine, &read);
         if (a->two_levels)
             made = through_nodes(a, partial, out);
+        else if (a->shared)
+            made = collect_shares(a, partial, read, out);
         else
             made = algo_collect(a, &(struct algo_collect){.count = a->islands, .own = partial, .range = mine, .to = out,
                                                       .final = true});

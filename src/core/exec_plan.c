@@ -6,7 +6,7 @@
 #include "hetmpi.h"
 
 #define CHUNKS 64                  /* of a long vector */
-#define CHUNKS_CHAIN 128           /* ... through a chain of ranks, which fills by a chunk a rank */
+#define CHUNKS_DEEP 128            /* ... where a chunk goes a long way, which fills by a chunk a hop */
 #define CHUNK_LOCAL (256u << 10)   /* inside one island there is no link to fill and drain: see docs/performance.md */
 #define PIECE_MIN (32u << 10)   /* of a block, between pairs */
 #define WINDOW_HOST 8
@@ -100,8 +100,8 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
         bytes = comm->cfg->chunk;
     } else {
         bool local = comm->topo.islands == 1 && !(traits & COLL_CHAIN);
-        bytes = local && comm->chunk_min < CHUNK_LOCAL ? CHUNK_LOCAL
-              : total / (traits & COLL_CHAIN ? CHUNKS_CHAIN : CHUNKS);
+        bool deep = traits & COLL_CHAIN || (call->kind == COLL_REDUCE && comm->topo.islands > 2);
+        bytes = local && comm->chunk_min < CHUNK_LOCAL ? CHUNK_LOCAL : total / (deep ? CHUNKS_DEEP : CHUNKS);
         if (bytes < comm->chunk_min)
             bytes = comm->chunk_min;
         if (bytes > comm->chunk_max)

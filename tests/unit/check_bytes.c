@@ -109,7 +109,7 @@ static struct bound bound_of(const struct check *k, int rank, bool share, int va
         return (struct bound){2 * length * (islands - 1) / islands * part,
                               2 * cut + (islands - 2) * grain * segments};
     case COLL_REDUCE:
-        return (struct bound){root || islands < 2 ? 0 : length * part, root ? 0 : cut};
+        return (struct bound){islands < 2 || (root && islands < 3) ? 0 : length * part, cut};
     case COLL_BCAST:
         if (islands < 2)
             return (struct bound){0, 0};
@@ -237,7 +237,7 @@ static struct two gathered_bound(const struct check *k, int rank, bool share, in
     return b;
 }
 
-struct sums { double far, near, far_messages, near_messages; };
+struct sums { double far, near, far_messages, near_messages, received, receives; };
 
 static struct sums sums_of(const struct check *k, int rank, int variant)
 {
@@ -246,6 +246,8 @@ static struct sums sums_of(const struct check *k, int rank, int variant)
     struct sums s = {0};
     for (int i = 0; i < m->sched->n_steps; i++) {
         const struct sched_step *p = &m->sched->steps[i];
+        s.receives += p->kind == STEP_RECV;
+        s.received += p->kind == STEP_RECV ? (double)m->uses[variant][use_out(i)].length : 0;
         if (p->kind != STEP_SEND)
             continue;
         double length = (double)m->uses[variant][use_in(i)].length;
@@ -264,6 +266,8 @@ static void add_sums(struct sums *to, struct sums s)
     to->near += s.near;
     to->far_messages += s.far_messages;
     to->near_messages += s.near_messages;
+    to->received += s.received;
+    to->receives += s.receives;
 }
 
 static void over(struct check *k, const char *who, int number, const char *where, double sent, double bound,
@@ -321,6 +325,20 @@ static void check_two_levels(struct check *k, int variant)
     }
 }
 
+/* Reduce: where all islands have something for one, what that one receives is a bound too. In another than the root's
+ * it is sub-ranges, which are rounded. */
+static void check_received(struct check *k, int island, int variant)
+{
+    struct sums all = {0};
+    for (int p = 0; p < topo_island_size(k->topo, island); p++)
+        add_sums(&all, sums_of(k, topo_member(k->topo, island, p), variant));
+    double L = (double)k->L[variant], grain = k->L[variant] * (size_t)k->topo->ranks >= SCHED_ALIGN_FROM ? SCHED_ALIGN : 1;
+    double slack = island == k->topo->island_of[k->c->call.root] ? 0 : grain * all.receives;
+    if (all.received > L + slack + 1e-6)
+        check_fail(k, "island %d receives %.0f elements of a chunk of %zu, at most %.0f + %.0f", island, all.received,
+                   k->L[variant], L, slack);
+}
+
 static void check_one_level(struct check *k, int v)
 {
     const struct topo *t = k->topo;
@@ -348,5 +366,7 @@ void check_wire_bytes(struct check *k)
             check_two_levels(k, v);
         else
             check_one_level(k, v);
+        for (int i = 0; i < k->topo->islands && k->c->call.kind == COLL_REDUCE && !check_by_nodes(k) && !k->failed; i++)
+            check_received(k, i, v);
     }
 }
