@@ -78,7 +78,7 @@ static double fair_share(const struct topo *t, const struct sched_call *call)
         return two_level_share(t, call);
     switch (call->kind) {
     case COLL_ALLREDUCE: return 2 * part * (k - 1) / k;
-    case COLL_REDUCE: return root ? 0 : part;
+    case COLL_REDUCE: return root && k < 3 ? 0 : part;
     case COLL_BCAST: return root ? (k > 1 ? part : 0) : part * (k - 2) / (k - 1);
     case COLL_ALLGATHER: return (double)L * (k - 1);
     case COLL_REDUCE_SCATTER_BLOCK: return (double)L * (t->ranks - size) / size;
