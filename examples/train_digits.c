@@ -19,21 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
-enum { PIXELS = 64, HIDDEN = 64, CLASSES = 10, BATCH = 128, MAX_IMAGES = 4096, MAX_EPOCHS = 200 };
-/* All weights in one vector: hidden layer, its bias, output layer, its bias. */
-enum {
-    W1 = 0, B1 = W1 + PIXELS * HIDDEN, W2 = B1 + HIDDEN, B2 = W2 + HIDDEN * CLASSES, WEIGHTS = B2 + CLASSES,
-    LOSS = WEIGHTS,            /* the summed loss of the batch travels with the gradients */
-    FUSED
-};
-
-struct data {
-    int n;
-    float pixels[MAX_IMAGES][PIXELS];
-    unsigned char label[MAX_IMAGES];
-};
+#include "digits.h"
 
 struct settings {
     const char *data, *out;
@@ -46,111 +33,6 @@ struct curve {
     double seconds, reduce_seconds;
     float weights[WEIGHTS];
 };
-
-static struct data train, test;
-
-/* Every fifth image is held out. */
-static bool load(const char *path)
-{
-    char line[1024];
-    gzFile file = gzopen(path, "rb");
-    int row = 0;
-
-    if (!file)
-        return false;
-    while (gzgets(file, line, sizeof(line))) {
-        struct data *to = row++ % 5 == 4 ? &test : &train;
-        char *at = line;
-
-        if (to->n == MAX_IMAGES)
-            break;
-        for (int i = 0; i < PIXELS; i++, at += *at == ',')
-            to->pixels[to->n][i] = strtof(at, &at) / 16;
-        to->label[to->n++] = (unsigned char)strtol(at, NULL, 10);
-    }
-    gzclose(file);
-    return train.n > BATCH && test.n > 0;
-}
-
-/* The same numbers on every rank and every machine. */
-static uint32_t next_random(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*state >> 33);
-}
-
-static void first_weights(float *w)
-{
-    uint64_t state = 2026;
-
-    memset(w, 0, WEIGHTS * sizeof(*w));
-    for (int i = 0; i < B1; i++)
-        w[W1 + i] = ((float)next_random(&state) / 1073741824.0f - 1) * 0.2f;
-    for (int i = 0; i < HIDDEN * CLASSES; i++)
-        w[W2 + i] = ((float)next_random(&state) / 1073741824.0f - 1) * 0.2f;
-}
-
-/* Probabilities of the classes; hidden activations too. */
-static void forward(const float *w, const float *x, float *hidden, float *p)
-{
-    float top = -INFINITY, sum = 0;
-
-    for (int h = 0; h < HIDDEN; h++) {
-        float a = w[B1 + h];
-        for (int i = 0; i < PIXELS; i++)
-            a += w[W1 + h * PIXELS + i] * x[i];
-        hidden[h] = a > 0 ? a : 0;
-    }
-    for (int c = 0; c < CLASSES; c++) {
-        p[c] = w[B2 + c];
-        for (int h = 0; h < HIDDEN; h++)
-            p[c] += w[W2 + c * HIDDEN + h] * hidden[h];
-        top = p[c] > top ? p[c] : top;
-    }
-    for (int c = 0; c < CLASSES; c++)
-        sum += p[c] = expf(p[c] - top);
-    for (int c = 0; c < CLASSES; c++)
-        p[c] /= sum;
-}
-
-/* Adds the gradient of one image's loss. */
-static void backward(const float *w, const float *x, int label, float *gradient)
-{
-    float hidden[HIDDEN], p[CLASSES];
-
-    forward(w, x, hidden, p);
-    gradient[LOSS] -= logf(p[label] > 1e-30f ? p[label] : 1e-30f);
-    p[label] -= 1;   /* now the gradient of the logits */
-    for (int h = 0; h < HIDDEN; h++) {
-        float back = 0;
-        for (int c = 0; c < CLASSES; c++) {
-            back += p[c] * w[W2 + c * HIDDEN + h];
-            gradient[W2 + c * HIDDEN + h] += p[c] * hidden[h];
-        }
-        if (hidden[h] <= 0)
-            continue;
-        gradient[B1 + h] += back;
-        for (int i = 0; i < PIXELS; i++)
-            gradient[W1 + h * PIXELS + i] += back * x[i];
-    }
-    for (int c = 0; c < CLASSES; c++)
-        gradient[B2 + c] += p[c];
-}
-
-static float accuracy(const float *w)
-{
-    float hidden[HIDDEN], p[CLASSES];
-    int right = 0;
-
-    for (int i = 0; i < test.n; i++) {
-        int best = 0;
-        forward(w, test.pixels[i], hidden, p);
-        for (int c = 1; c < CLASSES; c++)
-            best = p[c] > p[best] ? c : best;
-        right += best == test.label[i];
-    }
-    return (float)right / (float)test.n;
-}
 
 static void check(int code)
 {
@@ -211,7 +93,7 @@ static void train_on(MPI_Comm comm, int epochs, bool bfloat16, bool talk, struct
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &ranks);
     check(hetmpi_malloc(FUSED * sizeof(float), HETMPI_MEM_DEVICE, &device));
-    first_weights(w);
+    digits_first_weights(w);
     memset(speed, 0, sizeof(speed));
     for (int i = 0; i < train.n; i++)
         order[i] = i;
@@ -220,17 +102,13 @@ static void train_on(MPI_Comm comm, int epochs, bool bfloat16, bool talk, struct
         double loss = 0, reduce_before = curve->reduce_seconds, epoch_start = MPI_Wtime();
         int seen = 0;
 
-        for (int i = train.n - 1; i > 0; i--) {   /* the same shuffle everywhere */
-            int j = (int)(next_random(&state) % (uint32_t)(i + 1)), t = order[i];
-            order[i] = order[j];
-            order[j] = t;
-        }
+        digits_shuffle(order, &state);   /* the same everywhere */
         for (int at = 0; at + BATCH <= train.n; at += BATCH, seen += BATCH) {
             double before;
 
             memset(gradient, 0, sizeof(gradient));
             for (int i = rank; i < BATCH; i += ranks)
-                backward(w, train.pixels[order[at + i]], train.label[order[at + i]], gradient);
+                digits_backward(w, train.pixels[order[at + i]], train.label[order[at + i]], gradient);
             before = MPI_Wtime();
             sum_gradients(comm, gradient, device, bfloat16);
             curve->reduce_seconds += MPI_Wtime() - before;
@@ -241,7 +119,7 @@ static void train_on(MPI_Comm comm, int epochs, bool bfloat16, bool talk, struct
             loss += gradient[LOSS];
         }
         curve->loss[epoch] = (float)(loss / seen);
-        curve->accuracy[epoch] = accuracy(w);
+        curve->accuracy[epoch] = digits_accuracy(w);
         if (talk && (epoch == 0 || epoch % 5 == 4 || epoch == epochs - 1))
             printf("%-22s epoch %3d  loss %.5f  accuracy %.4f  gradients' exchange %4.1f %% of the time\n", curve->name,
                    epoch + 1, curve->loss[epoch], curve->accuracy[epoch],
@@ -270,12 +148,9 @@ static void print_islands(int rank, int ranks)
 /* Do all ranks hold the same bits? */
 static bool same_on_all_ranks(const struct curve *curve, int ranks)
 {
-    uint64_t hash = 1469598103934665603u, *all = malloc((size_t)ranks * sizeof(*all));
-    const unsigned char *byte = (const unsigned char *)curve->weights;
+    uint64_t hash = digits_hash(curve->weights), *all = malloc((size_t)ranks * sizeof(*all));
     bool same = true;
 
-    for (size_t i = 0; i < sizeof(curve->weights); i++)
-        hash = (hash ^ byte[i]) * 1099511628211u;
     check(hetmpi_allgather(&hash, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, MPI_COMM_WORLD));
     for (int r = 0; r < ranks; r++)
         same &= all[r] == all[0];
@@ -357,7 +232,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     argp_parse(&(struct argp){options, parse, NULL, "Trains on handwritten digits with all ranks.", NULL, NULL, NULL},
                argc, argv, 0, NULL, &settings);
-    if (!load(settings.data)) {
+    if (!digits_load(settings.data)) {
         fprintf(stderr, "train_digits: rank %d cannot read %s\n", rank, settings.data);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }

@@ -341,7 +341,8 @@ void comm_free_all(void)
 
 int comm_fail(struct comm *comm, int code, const char *text)
 {
-    int dead = code == HETMPI_ERR_MPI && comm->n_local > 1 ? watch_blame_dead(comm) : HETMPI_SUCCESS;
+    bool may_be_death = code == HETMPI_ERR_MPI || code == HETMPI_ERR_MEMORY || code == HETMPI_ERR_DEVICE;
+    int dead = may_be_death && comm->n_local > 1 ? watch_blame_dead(comm, code) : HETMPI_SUCCESS;
 
     if (dead)
         return dead;

@@ -161,8 +161,9 @@ void watch_begin(struct watch *watch, const struct comm *comm, const struct op *
  * communicator is failed; returns the code). meet and call are of a short cut; NULL: the watch's message, or the head
  * of comm's queue. */
 int watch_look(struct watch *watch, struct comm *comm);   /* the same without spinning or yielding */
-/* MPI gave an error: did a rank of this node die? Then the communicator is failed for that, and the code returned. */
-int watch_blame_dead(struct comm *comm);
+/* MPI, memory or a device gave an error: did a rank of this node die? Then the communicator is failed for that, and the
+ * code returned. */
+int watch_blame_dead(struct comm *comm, int code_so_far);
 /* In a wait for MPI's own set-up calls: lets others learn, answers them. */
 void watch_setup(struct watch *watch);
 int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet, const struct call *call);

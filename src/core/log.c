@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "hetmpi.h"
@@ -96,6 +97,16 @@ void log_print(enum log_level level, const char *format, ...)
     }
 }
 
+/* Memory may be short because the process's addresses are limited: then the message says so. */
+static void name_limit(char *text, size_t bytes)
+{
+    struct rlimit limit;
+    size_t used = strlen(text);
+
+    if (!strstr(text, "ulimit") && getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(text + used, bytes - used, " (ulimit -v is %llu)", (unsigned long long)limit.rlim_cur / 1024);
+}
+
 int err_set(int code, const char *format, ...)
 {
     char text[ERROR_BYTES];   /* the arguments may point into the old message */
@@ -104,6 +115,8 @@ int err_set(int code, const char *format, ...)
     va_start(arguments, format);
     format_cut(text, sizeof(text), format, arguments);
     va_end(arguments);
+    if (code == HETMPI_ERR_MEMORY)
+        name_limit(text, sizeof(text));
     err_copy(code, text);
     return code;
 }

@@ -73,8 +73,8 @@ int seg_open(struct seg *seg, const struct seg_name *name)
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", name->pid, name->fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
-        return err_set(HETMPI_ERR_MEMORY, "cannot open the shared memory of process %d: %s", name->pid,
-                       strerror(errno));
+        return err_set(HETMPI_ERR_MEMORY, "cannot open the shared memory of process %d: %s%s", name->pid,
+                       strerror(errno), errno == EMFILE ? " (raise ulimit -n?)" : "");
     /* The number may name another file by now; beyond a file's end comes SIGBUS. */
     if (fstat(fd, &what) != 0 || !S_ISREG(what.st_mode) || (uint64_t)what.st_size < name->bytes ||
         name->bytes < sizeof(cookie)) {

@@ -15,7 +15,10 @@
 
 #define LOOK_EVERY_NS 2000000u      /* how often the slow checks run */
 #define SLEEP_AFTER_NS 20000000u    /* a wait this long is no longer about latency */
-#define DEATH_LOOKS 15u             /* ... after an error of MPI's, which may be what a death looks like first */
+/* ... after an error that may be what a death looks like first: MPI's own come from far, and memory that cannot be
+ * opened goes moments before its process counts as ended. */
+#define DEATH_LOOKS 15u
+#define DEATH_LOOKS_MEMORY 5u
 /* On a crowded node a few yields must do: the kernel may schedule each rank in a group of its own (as it does those that
  * MPICH's mpiexec starts), and then a yield gives the core to no other rank, but a sleep does. */
 #define CROWDED_YIELDS 10u
@@ -135,9 +138,11 @@ static int look_for_dead(struct comm *comm)
     return HETMPI_SUCCESS;
 }
 
-int watch_blame_dead(struct comm *comm)
+int watch_blame_dead(struct comm *comm, int code_so_far)
 {
-    for (unsigned look = 0; look < DEATH_LOOKS; look++) {
+    unsigned looks = code_so_far == HETMPI_ERR_MPI ? DEATH_LOOKS : DEATH_LOOKS_MEMORY;
+
+    for (unsigned look = 0; look < looks; look++) {
         int code = comm_failed(comm);   /* or another rank of the node, which found it, has told */
         if (!code)
             code = look_for_dead(comm);

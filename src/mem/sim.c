@@ -207,6 +207,9 @@ int sim_arena_need(void)
 
     if (sim.head)
         return HETMPI_SUCCESS;
+    if (bytes < WINDOW_LEAST)
+        return err_set(HETMPI_ERR_MEMORY, "sim: no file, nor device memory, may have %zu bytes here (raise ulimit -f?)",
+                       WINDOW_LEAST);
     sim.fd = memfd_create("hetmpi-sim", MFD_CLOEXEC);
     if (sim.fd < 0)
         return err_set(HETMPI_ERR_MEMORY, "sim: no descriptor for the device's memory: %s (raise ulimit -n?)",

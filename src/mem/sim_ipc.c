@@ -135,7 +135,8 @@ static int open_arena(const struct ipc_handle *in, int *out)
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return err_set(HETMPI_ERR_DEVICE, "sim: cannot open the device memory of process %d: %s%s", in->pid,
-                       strerror(errno), errno == ENOENT ? " (it has ended, or freed all)" : "");
+                       strerror(errno), errno == ENOENT ? " (it has ended, or freed all)" :
+                       errno == EMFILE ? " (raise ulimit -n?)" : "");
     if (pread(fd, &head, fields, 0) != (ssize_t)fields || head.magic != SIM_MAGIC || head.cookie != in->cookie ||
         head.pid != in->pid) {
         rc = err_set(HETMPI_ERR_DEVICE, "sim: the device memory of process %d that the handle names is gone", in->pid);
