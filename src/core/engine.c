@@ -238,9 +238,10 @@ static int step_queued(struct comm *comm, struct op *op)
 static int step_met(struct comm *comm, struct op *op, bool *done)
 {
     bool others = coll_traits(op->call.kind) & COLL_OWN_TABLE;   /* may have blocks where this rank has none */
+    bool all_here = pairs_may(comm, &op->call) && pairs_all_here(comm, op->meet.number);
     int code;
 
-    if (!op->small && op->call.kind != COLL_BARRIER && (op->call.count || others))
+    if (!op->small && !all_here && op->call.kind != COLL_BARRIER && (op->call.count || others))
         comm->ran = true;
     code = tables_check(comm, &op->call, &op->meet);
     if (code == COMM_AGAIN) {
@@ -253,7 +254,7 @@ static int step_met(struct comm *comm, struct op *op, bool *done)
         *done = true;
         return HETMPI_SUCCESS;
     }
-    if (pairs_may(comm, &op->call) && pairs_all_here(comm, op->meet.number)) {
+    if (all_here) {
         pairs_combine(comm, &op->call, op->meet.number);
         *done = true;
         return HETMPI_SUCCESS;

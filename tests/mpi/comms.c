@@ -400,6 +400,35 @@ static void check_idle_ranks(void)
     }
 }
 
+/* A short call takes another way on a rank that still has another one pending: all must part from the communicator alike. */
+static void check_mixed_ways(void)
+{
+    size_t counts[64], displs[64];
+    MPI_Comm comm;
+    hetmpi_request_t request;
+    t_stage("a short call behind a pending one, then free");
+    for (int r = 0; r < t_ranks; r++) {
+        counts[r] = 1;
+        displs[r] = (size_t)r;
+        flight[0][r] = 100 * t_rank + r;
+    }
+    T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    T_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    T_OK(hetmpi_comm_attach(comm, MPI_INFO_NULL));
+    if (t_rank > 0)
+        t_sleep(0.02);   /* the first rank's barrier is pending when its next call begins */
+    T_OK(hetmpi_ibarrier(comm, &request));
+    if (t_rank > 0)
+        T_OK(hetmpi_wait(&request, MPI_STATUS_IGNORE));
+    T_OK(hetmpi_alltoallv(flight[0], counts, displs, MPI_INT32_T, flight[1], counts, displs, MPI_INT32_T, comm));
+    T_OK(hetmpi_wait(&request, MPI_STATUS_IGNORE));
+    for (int r = 0; r < t_ranks; r++)
+        T_CHECK(flight[1][r] == 100 * r + t_rank, "from rank %d: %d", r, flight[1][r]);
+    double start = t_now();
+    T_MPI(MPI_Comm_free(&comm));
+    T_CHECK(t_now() - start < 10, "MPI_Comm_free took %.1f s", t_now() - start);
+}
+
 static void check_detach(void)
 {
     MPI_Comm comm;
@@ -474,6 +503,7 @@ int main(int argc, char **argv)
     T_MPI(MPI_Comm_free(&b));
     check_freed_while_pending();
     check_idle_ranks();
+    check_mixed_ways();
     check_detach();
     check_abort();
     for (int i = 0; i < FLIGHT; i++)
