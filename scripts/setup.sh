@@ -1,20 +1,18 @@
 #!/bin/bash
-# Installs the Debian packages that are missing: what `make demo`, `make check`, `.ci/run` or coverage.sh needs.
-# Usage: setup.sh demo|check|ci|coverage
+# Installs the Debian packages that are missing: what `make demo`, `make check` or `.ci/run` needs.
+# Usage: setup.sh demo|check|ci
 set -euo pipefail
 
 demo=(gcc libc6-dev make cmake ninja-build pkg-config python3 openmpi-bin libopenmpi-dev libcmocka-dev libjson-c-dev
       zlib1g-dev gnuplot-nox)
 check=("${demo[@]}" g++ gfortran python3-dev python3-venv mpich libmpich-dev mandoc)
 ci=("${check[@]}" clang libclang-rt-14-dev)
-coverage=("${check[@]}" gcovr)
 
 case ${1:-} in
     demo) wanted=("${demo[@]}") ;;
     check) wanted=("${check[@]}") ;;
     ci) wanted=("${ci[@]}") ;;
-    coverage) wanted=("${coverage[@]}") ;;
-    *) echo "usage: $0 demo|check|ci|coverage" >&2; exit 2 ;;
+    *) echo "usage: $0 demo|check|ci" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then
