@@ -67,11 +67,13 @@ static void check_same(const struct fz_run *r)
 }
 
 /* MPI's own result of a reduction is ours too where no rounding, no NaN and no sign of zero is in play, and no short
- * integers: with AVX, Open MPI 4.1 saturates their sums, and MPICH 4.0 compares MPI_UINT8_T as signed numbers. */
+ * integers: with AVX, Open MPI 4.1 saturates their sums. MPICH 4.0 compares unsigned integers as signed ones. */
 static bool mpi_can(const struct fz_run *r)
 {
     size_t largest = r->c.n * r->size * (size_t)r->comm->ranks;
-    bool right = r->c.fmt >= T_I32 || (r->c.op != T_SUM && r->c.op != T_MIN && r->c.op != T_MAX);
+    bool compares = r->c.op == T_MIN || r->c.op == T_MAX;
+    bool has_sign = r->c.fmt != T_U32 && r->c.fmt != T_U64;
+    bool right = r->c.fmt >= T_I32 ? has_sign || !compares : r->c.op != T_SUM && !compares;
     bool exact = (r->c.fmt <= T_U64 && right) || r->c.fmt == T_BOOL || r->c.fmt == T_BYTE;
     if (r->c.kind == FZ_ALLGATHERV && r->comm->ranks == 1)
         return false;   /* MPICH 4.0 takes no notice of the displacement */
