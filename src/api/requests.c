@@ -210,13 +210,14 @@ int hetmpi_waitany(int n, hetmpi_request_t requests[], int *index, MPI_Status *s
         empty_status(status);
         return HETMPI_SUCCESS;
     }
-    watch_begin(&watch, one->op.comm, &one->op);
     for (unsigned round = 1;; round++) {
         for (int i = 0; i < n; i++)
             if (is_active(requests[i]) && is_done(requests[i])) {
                 *index = i;
                 return complete(&requests[i], status);
             }
+        if (round == 1)   /* not before: the communicator of a call that is done may have been freed */
+            watch_begin(&watch, one->op.comm, &one->op);
         if (engine_progress() || is_done(one))
             continue;
         watch_pause(&watch, one->op.comm, NULL, NULL);
