@@ -1,8 +1,8 @@
 # The front door: `make demo` and `make check` on a fresh Debian 12 (as root, with sudo, or as anyone where the packages
 # are present). The build itself is CMake's: see CMakePresets.json and CONTRIBUTING.md.
 
-# Builds that `make check` makes and tests: both backends with both MPIs.
-PRESETS ?= host host-mpich sim sim-mpich
+# Builds that `make check` makes and tests: both backends, both MPIs. CI has more (.ci/run).
+PRESETS ?= host sim sim-mpich
 JOBS ?= $(shell nproc)
 HETMPI_WERROR ?= OFF
 # A setting of the build, not of the library, which refuses names that it does not know.
