@@ -20,7 +20,7 @@ for preset in "$@"; do
     # several times the memory and time. The second MPI's ranks spin: eight on two cores take minutes.
     case $preset in
     host) options+=(-LE "one_thread") ;;
-    *clang*) options+=(-LE "big|bench|one_thread|many") ;;
+    *clang*) options+=(-L "unit|fuzz" -LE "one_thread") ;;
     *asan*) options+=(-LE "big|bench|planted|many") ;;
     *tsan*) options+=(-LE "big|bench|planted|many|one_thread") ;;
     *-mpich) options+=(-LE "unit|bench|many") ;;
