@@ -238,18 +238,19 @@ static int step_queued(struct comm *comm, struct op *op)
 static int step_met(struct comm *comm, struct op *op, bool *done)
 {
     bool others = coll_traits(op->call.kind) & COLL_OWN_TABLE;   /* may have blocks where this rank has none */
-    bool all_here = pairs_may(comm, &op->call) && pairs_all_here(comm, op->meet.number);
-    int code;
+    bool all_here;
+    int code = tables_check(comm, &op->call, &op->meet);
 
-    if (!op->small && !all_here && op->call.kind != COLL_BARRIER && (op->call.count || others))
-        comm->ran = true;
-    code = tables_check(comm, &op->call, &op->meet);
     if (code == COMM_AGAIN) {
         op->state = OP_TABLES;
         return HETMPI_SUCCESS;
     }
     if (code)
         return code;
+    /* Not before: what the others posted stands only until they have posted twice more. */
+    all_here = pairs_may(comm, &op->call) && pairs_all_here(comm, op->meet.number);
+    if (!op->small && !all_here && op->call.kind != COLL_BARRIER && (op->call.count || others))
+        comm->ran = true;
     if (op->call.kind == COLL_BARRIER || op->call.count == 0) {
         *done = true;
         return HETMPI_SUCCESS;

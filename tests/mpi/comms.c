@@ -435,6 +435,40 @@ static void check_mixed_ways(void)
     T_CHECK(t_now() - start < 10, "MPI_Comm_free took %.1f s", t_now() - start);
 }
 
+/* Short blocks whose counts differ. The last rank is told so after the others, who have posted their next call meanwhile
+ * where the short blocks stood: it must part from the communicator as they do. */
+static void check_late_mismatch(void)
+{
+    size_t counts[64], displs[64];
+    MPI_Comm comm;
+    hetmpi_request_t request;
+    bool late = t_rank == t_ranks - 1;
+    int flag = 0, zero = 0, zeros = 0, code = HETMPI_SUCCESS;
+    t_stage("counts that differ, then free");
+    for (int r = 0; r < t_ranks; r++) {
+        counts[r] = 1;
+        displs[r] = (size_t)(2 * r);
+    }
+    counts[t_rank ? t_rank : 1] = t_rank ? 1 : 2;   /* rank 0 sends more to rank 1 than that expects */
+    T_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    T_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    T_OK(hetmpi_comm_attach(comm, MPI_INFO_NULL));
+    T_OK(hetmpi_ialltoallv(flight[0], counts, displs, MPI_INT32_T, flight[1], counts, displs, MPI_INT32_T, comm,
+                           &request));
+    for (int i = 0; late && !flag && i < 10; i++) {   /* comes as far as comparing counts, and looks no further */
+        code = hetmpi_test(&request, &flag, MPI_STATUS_IGNORE);
+        t_sleep(0.001);
+    }
+    t_sleep(late ? 0.1 : 0.03);
+    if (!flag)
+        code = hetmpi_wait(&request, MPI_STATUS_IGNORE);
+    T_CODE(HETMPI_ERR_MISMATCH, code);
+    T_OK(hetmpi_allreduce(&zero, &zeros, 1, MPI_INT, MPI_SUM, comm));
+    double start = t_now();
+    T_MPI(MPI_Comm_free(&comm));
+    T_CHECK(t_now() - start < 10, "MPI_Comm_free took %.1f s", t_now() - start);
+}
+
 static void check_detach(void)
 {
     MPI_Comm comm;
@@ -510,6 +544,8 @@ int main(int argc, char **argv)
     check_freed_while_pending();
     check_idle_ranks();
     check_mixed_ways();
+    if (t_ranks > 2)
+        check_late_mismatch();
     check_detach();
     check_abort();
     for (int i = 0; i < FLIGHT; i++)
