@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "core/engine.h"
+#include "core/tables.h"
 #include "hetmpi.h"
 
 #define PAIRS_RANKS 64                 /* most ranks */
@@ -30,27 +30,19 @@ static size_t header(const struct comm *comm, const struct call *call, int sende
     return sizeof(word) * (1 + (has_places(call, sender) ? (size_t)comm->size : 0));
 }
 
-/* Elements that this rank sends to that one, and receives from it; its own block is not posted. */
+/* Elements for another rank and from it; a rank's own block is not posted. */
 static size_t sends(const struct comm *comm, const struct call *call, int to)
 {
-    if (to == comm->rank)
-        return 0;
-    switch (call->kind) {
-    case COLL_GATHERV: return to == call->root ? call->count : 0;
-    case COLL_SCATTERV: return comm->rank == call->root ? call->counts[SIDE_SEND][to] : 0;
-    default: return call->counts[SIDE_SEND][to];
-    }
+    uint64_t count = tables_sent_to(comm, call, to);
+
+    return count == TABLES_NOT_SENT ? 0 : (size_t)count;
 }
 
 static size_t receives(const struct comm *comm, const struct call *call, int from)
 {
-    if (from == comm->rank)
-        return 0;
-    switch (call->kind) {
-    case COLL_GATHERV: return comm->rank == call->root ? call->counts[SIDE_RECV][from] : 0;
-    case COLL_SCATTERV: return from == call->root ? call->count : 0;
-    default: return call->counts[SIDE_RECV][from];
-    }
+    uint64_t count = tables_received_from(comm, call, from);
+
+    return count == TABLES_NOT_SENT ? 0 : (size_t)count;
 }
 
 /* Where a rank's block stands in a buffer of this rank's. */

@@ -8,8 +8,6 @@
 #include "core/report.h"
 #include "hetmpi.h"
 
-#define NOT_SENT UINT64_MAX    /* this rank sends nothing to that one in this collective */
-
 /* Finding the pair that disagrees. */
 struct tables {
     struct meet meet;          /* on one node: to which the tables are brought */
@@ -19,30 +17,29 @@ struct tables {
     uint64_t *sends, *receives, *theirs;   /* [size] in one block of memory with `all` */
 };
 
-/* What the pair's two ranks say of it, NOT_SENT where they have nothing to say. */
-static uint64_t sent_to(const struct comm *comm, const struct call *call, int rank)
+uint64_t tables_sent_to(const struct comm *comm, const struct call *call, int rank)
 {
     if (rank == comm->rank)
-        return NOT_SENT;   /* checked by this rank alone */
+        return TABLES_NOT_SENT;   /* checked by this rank alone */
     switch (call->kind) {
     case COLL_GATHERV:
-        return rank == call->root ? call->count : NOT_SENT;
+        return rank == call->root ? call->count : TABLES_NOT_SENT;
     case COLL_SCATTERV:
-        return comm->rank == call->root ? call->counts[SIDE_SEND][rank] : NOT_SENT;
+        return comm->rank == call->root ? call->counts[SIDE_SEND][rank] : TABLES_NOT_SENT;
     default:
         return call->counts[SIDE_SEND][rank];
     }
 }
 
-static uint64_t received_from(const struct comm *comm, const struct call *call, int rank)
+uint64_t tables_received_from(const struct comm *comm, const struct call *call, int rank)
 {
     if (rank == comm->rank)
-        return NOT_SENT;
+        return TABLES_NOT_SENT;
     switch (call->kind) {
     case COLL_GATHERV:
-        return comm->rank == call->root ? call->counts[SIDE_RECV][rank] : NOT_SENT;
+        return comm->rank == call->root ? call->counts[SIDE_RECV][rank] : TABLES_NOT_SENT;
     case COLL_SCATTERV:
-        return rank == call->root ? call->count : NOT_SENT;
+        return rank == call->root ? call->count : TABLES_NOT_SENT;
     default:
         return call->counts[SIDE_RECV][rank];
     }
@@ -63,9 +60,9 @@ uint64_t tables_sum(const struct comm *comm, const struct call *call)
     uint64_t sum = 0, n = (uint64_t)comm->size, me = (uint64_t)comm->rank;
 
     for (uint64_t r = 0; r < n; r++) {
-        uint64_t sends = sent_to(comm, call, (int)r), receives = received_from(comm, call, (int)r);
-        sum += sends == NOT_SENT ? 0 : hash_pair(me * n + r, sends);
-        sum -= receives == NOT_SENT ? 0 : hash_pair(r * n + me, receives);
+        uint64_t sends = tables_sent_to(comm, call, (int)r), receives = tables_received_from(comm, call, (int)r);
+        sum += sends == TABLES_NOT_SENT ? 0 : hash_pair(me * n + r, sends);
+        sum -= receives == TABLES_NOT_SENT ? 0 : hash_pair(r * n + me, receives);
     }
     return sum;
 }
@@ -74,7 +71,7 @@ static int differ(struct comm *comm, const struct call *call, uint64_t number, c
 {
     int from = (int)(found[0] / (uint64_t)comm->size), to = (int)(found[0] % (uint64_t)comm->size), code;
 
-    if (found[0] == NOT_SENT)
+    if (found[0] == TABLES_NOT_SENT)
         code = err_set(HETMPI_ERR_MISMATCH, "collective call %llu: in %s the counts of some pair of ranks differ",
                        (unsigned long long)number, coll_name(call->kind));
     else
@@ -109,8 +106,8 @@ static int new_tables(struct comm *comm, const struct call *call)
     t->theirs = t->receives + n;
     t->all = t->theirs + n;
     for (size_t r = 0; r < n; r++) {
-        t->sends[r] = sent_to(comm, call, (int)r);
-        t->receives[r] = received_from(comm, call, (int)r);
+        t->sends[r] = tables_sent_to(comm, call, (int)r);
+        t->receives[r] = tables_received_from(comm, call, (int)r);
     }
     comm->tables = t;
     return HETMPI_SUCCESS;
@@ -135,7 +132,7 @@ static void search_posted(const struct comm *comm, uint64_t number, uint64_t fou
 {
     size_t n = (size_t)comm->size;
 
-    found[0] = NOT_SENT;
+    found[0] = TABLES_NOT_SENT;
     for (size_t a = 0; a < n && fits_meeting(comm); a++)
         for (size_t b = 0; b < n; b++) {
             uint64_t sends = posted(comm, (int)a, number, b), receives = posted(comm, (int)b, number, n + a);
@@ -152,9 +149,7 @@ static int begin_meeting(struct comm *comm, const struct call *call)
 {
     size_t bytes = fits_meeting(comm) ? 2 * (size_t)comm->size * sizeof(uint64_t) : 0;
 
-    return meet_post(comm, &comm->tables->meet,
-                     meet_what(call->kind, call->type, call->op, call->root, call->asked_in_place), 0,
-                     comm->tables->sends, bytes);
+    return meet_post(comm, &comm->tables->meet, call_what(call), 0, comm->tables->sends, bytes);
 }
 
 /* ---- several nodes ---- */
@@ -173,8 +168,8 @@ static int begin_telling(struct comm *comm)
     struct tables *t = comm->tables;
     uint64_t n = (uint64_t)comm->size;
 
-    t->found[0] = NOT_SENT;
-    for (uint64_t r = 0; r < n && t->found[0] == NOT_SENT; r++)
+    t->found[0] = TABLES_NOT_SENT;
+    for (uint64_t r = 0; r < n && t->found[0] == TABLES_NOT_SENT; r++)
         if (t->theirs[r] != t->receives[r]) {
             t->found[0] = r * n + (uint64_t)comm->rank;
             t->found[1] = t->theirs[r];

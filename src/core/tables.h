@@ -9,6 +9,12 @@
 
 #include "core/engine.h"
 
+/* Elements that this rank sends to that one in the call, and receives from it, as far as this rank knows. NOT_SENT: none
+ * in this collective, or to itself. */
+#define TABLES_NOT_SENT UINT64_MAX
+uint64_t tables_sent_to(const struct comm *comm, const struct call *call, int rank);
+uint64_t tables_received_from(const struct comm *comm, const struct call *call, int rank);
+
 /* What the meeting adds up. */
 uint64_t tables_sum(const struct comm *comm, const struct call *call);
 /* After the meeting; HETMPI_ERR_MISMATCH on all ranks alike. COMM_AGAIN: the ranks are finding out, call again. */
