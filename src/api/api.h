@@ -14,6 +14,7 @@
 
 /* types.c. Unknown handles: HETMPI_ERR_TYPE, HETMPI_ERR_OP, without a message. MPI must be up. */
 int types_find(MPI_Datatype type, enum red_type *found);
+int types_want(const char *function, MPI_Datatype type, enum red_type *found);   /* types_find with the message */
 int types_find_op(MPI_Op op, enum red_op *found);
 /* A premultiplied sum of ours: its type and scalar. False: op is none. */
 struct types_premul { enum red_type type; unsigned char scale[RED_SCALE_BYTES]; };

@@ -59,17 +59,6 @@ static bool all_in_place(enum coll_kind kind)
 static bool scatters(enum coll_kind kind) { return kind == COLL_SCATTER || kind == COLL_SCATTERV; }
 static bool gathers(enum coll_kind kind) { return kind == COLL_GATHER || kind == COLL_GATHERV; }
 
-static int check_type(const struct raw *raw, MPI_Datatype type, enum red_type *found)
-{
-    char name[MPI_MAX_OBJECT_NAME + 1];
-    int code = types_find(type, found);
-
-    if (code != HETMPI_ERR_TYPE)
-        return code;
-    types_describe(type, name, sizeof(name));
-    return err_set(code, "%s: %s is not a type that hetmpi supports (the table is in hetmpi.h)", raw->function, name);
-}
-
 static int check_premul(const struct raw *raw, const struct types_premul *premul, struct call *call)
 {
     if (premul->type != call->type)
@@ -127,10 +116,10 @@ static int check_types(const struct raw *raw, const struct side side[2], struct 
     enum red_type other;
     int code, main = side[SIDE_RECV].used ? SIDE_RECV : SIDE_SEND;
 
-    code = check_type(raw, side[main].type, &call->type);
+    code = types_want(raw->function, side[main].type, &call->type);
     if (code || main == SIDE_SEND || !side[SIDE_SEND].used)
         return code;
-    code = check_type(raw, side[SIDE_SEND].type, &other);
+    code = types_want(raw->function, side[SIDE_SEND].type, &other);
     if (!code && other != call->type)
         code = err_set(HETMPI_ERR_TYPE, "%s: sendtype is %s, recvtype %s: they must be the same", raw->function,
                        red_type_name(other), red_type_name(call->type));

@@ -10,16 +10,6 @@
 #include "core/log.h"
 #include "core/proc.h"
 
-static bool cpu_can_touch(const void *buffer)
-{
-    struct mem_pointer what;
-
-    if (!buffer || !mem_has_device())
-        return true;
-    mem_query(buffer, &what);
-    return what.kind != MEM_DEVICE;
-}
-
 /* A premultiplied sum over one rank: the copy in recv, scaled. */
 static struct red_call product_of_one(const struct call *call, const void **src)
 {
@@ -35,7 +25,7 @@ static int scale_alone(const struct call *call)
     mem_stream_t *stream;
     int code, ended;
 
-    if (cpu_can_touch(call->recv)) {
+    if (!mem_on_device(call->recv)) {
         red_run(&product);
         return HETMPI_SUCCESS;
     }
@@ -77,8 +67,8 @@ static int run_blocking(struct comm *comm, const struct call *call)
 
     if (comm->size == 1)
         return run_alone(call);
-    if (atomic_load_explicit(&comm->queued, memory_order_acquire) == 0 && cpu_can_touch(call->send) &&
-        cpu_can_touch(call->recv)) {
+    if (atomic_load_explicit(&comm->queued, memory_order_acquire) == 0 && !mem_on_device(call->send) &&
+        !mem_on_device(call->recv)) {
         if (small_fits(comm, call) && (comm->one_node || call->kind != COLL_BARRIER))
             return small_run(comm, call);
         if (pairs_may(comm, call)) {
@@ -152,12 +142,11 @@ int coll_start(struct hetmpi_request *request)
     struct comm *comm = op->comm;
     int code;
 
+    request->active = true;
     if (op->planned) {   /* all was found when the request was made; whoever waits drives it */
-        request->active = true;
         engine_submit(op);
         return HETMPI_SUCCESS;
     }
-    request->active = true;
     if (request->alone) {
         op->error = run_alone(&op->call);
         if (op->error)

@@ -60,13 +60,11 @@ static int mpi_code_locked(int code)
 
 int hetmpi_mpi_code(int code)
 {
-    int mpi_code, initialized = 0, finalized = 0;
+    int mpi_code;
 
     if (code == HETMPI_SUCCESS)
         return MPI_SUCCESS;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (!initialized || finalized)
+    if (!proc_mpi_is_up())
         return MPI_ERR_OTHER;
     pthread_mutex_lock(&errors.lock);
     mpi_code = mpi_code_locked(code > 0 && code < HETMPI_ERR_LAST ? code : HETMPI_ERR_INTERNAL);
@@ -114,13 +112,9 @@ static bool may_call_handler(void)
 
 int api_report(MPI_Comm comm, const char *function, int code)
 {
-    int initialized = 0, finalized = 0;
-
     if (code == HETMPI_SUCCESS)
         return code;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (!initialized || finalized) {
+    if (!proc_mpi_is_up()) {
         /* There is no handler to ask. */
         log_print(LOG_ERROR, "hetmpi_%s: %s", function, err_text());
         return code;

@@ -78,15 +78,12 @@ int hetmpi_memset(void *dst, int byte, size_t bytes)
 
 int hetmpi_mem_where(const void *ptr, hetmpi_mem_t *where)
 {
-    struct mem_pointer what = {.kind = MEM_HOST};
     int code = proc_start_device();
 
     if (!code && !where)
         code = err_set(HETMPI_ERR_ARG, "mem_where: where is NULL");
-    if (!code && ptr && mem_has_device())
-        code = mem_query(ptr, &what);
     if (!code)
-        *where = what.kind == MEM_DEVICE ? HETMPI_MEM_DEVICE : HETMPI_MEM_HOST;
+        *where = mem_on_device(ptr) ? HETMPI_MEM_DEVICE : HETMPI_MEM_HOST;
     return report("mem_where", code);
 }
 

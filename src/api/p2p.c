@@ -74,15 +74,9 @@ static int check_tag(const struct comm *comm, const struct raw *raw)
 /* All that this rank can find wrong; fills in the op. */
 static int check(struct comm *comm, const struct raw *raw, struct op *op)
 {
-    char name[MPI_MAX_OBJECT_NAME + 1];
     enum red_type type;
-    int code = types_find(raw->type, &type);
+    int code = types_want(raw->function, raw->type, &type);
 
-    if (code == HETMPI_ERR_TYPE) {
-        types_describe(raw->type, name, sizeof(name));
-        return err_set(code, "%s: %s is not a type that hetmpi supports (the table is in hetmpi.h)", raw->function,
-                       name);
-    }
     if (!code)
         code = check_peer(comm, raw);
     if (!code)

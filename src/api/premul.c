@@ -85,13 +85,8 @@ static int keep(const struct types_premul *what, MPI_Op *op)
 
 static int check_type(MPI_Datatype type, enum red_type *found)
 {
-    char name[MPI_MAX_OBJECT_NAME + 1];
-    int code = types_find(type, found);
+    int code = types_want("op_create_premul_sum", type, found);
 
-    if (code == HETMPI_ERR_TYPE) {
-        types_describe(type, name, sizeof(name));
-        return err_set(code, "op_create_premul_sum: %s is not a type that hetmpi supports (the table is in hetmpi.h)", name);
-    }
     if (!code && !red_supported(*found, RED_SUM))
         code = err_set(HETMPI_ERR_OP, "op_create_premul_sum: a premultiplied sum does not exist for %s (the table is in "
                        "hetmpi.h)", red_type_name(*found));
@@ -101,10 +96,7 @@ static int check_type(MPI_Datatype type, enum red_type *found)
 /* The scalar may lie anywhere. */
 static int read_scalar(const void *scalar, size_t bytes, unsigned char *out)
 {
-    struct mem_pointer what;
-
-    mem_query(scalar, &what);
-    if (what.kind == MEM_DEVICE)
+    if (mem_on_device(scalar))
         return mem_copy(out, scalar, bytes);
     memcpy(out, scalar, bytes);
     return HETMPI_SUCCESS;

@@ -8,17 +8,13 @@
 
 void api_fill_status(MPI_Status *status, int source, int tag, size_t bytes, int error)
 {
-    int initialized = 0, finalized = 0;
-
     if (status == MPI_STATUS_IGNORE)
         return;
     status->MPI_SOURCE = source;
     status->MPI_TAG = tag;
     status->MPI_ERROR = error;
     /* Outside of MPI's time these calls stop the program, and nobody could ask the status anything. */
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (!initialized || finalized)
+    if (!proc_mpi_is_up())
         return;
     MPI_Status_set_cancelled(status, 0);
     MPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)bytes);

@@ -268,6 +268,17 @@ void types_describe(MPI_Datatype type, char *text, size_t bytes)
     snprintf(text, bytes, "%s", name[0] ? name : "a derived type");
 }
 
+int types_want(const char *function, MPI_Datatype type, enum red_type *found)
+{
+    char name[MPI_MAX_OBJECT_NAME + 1];
+    int code = types_find(type, found);
+
+    if (code != HETMPI_ERR_TYPE)
+        return code;
+    types_describe(type, name, sizeof(name));
+    return err_set(code, "%s: %s is not a type that hetmpi supports (the table is in hetmpi.h)", function, name);
+}
+
 MPI_Datatype hetmpi_own_datatype(enum hetmpi_own_type type)
 {
     if (want_ready() || (unsigned)type > HETMPI_OWN_FLOAT8_E5M2_FNUZ)
@@ -283,15 +294,9 @@ MPI_Op hetmpi_own_op_avg(void)
 /* MPI's handles: the same on all ranks, even where one of them cannot start, since they must not go different ways. */
 static int want_mpi_handles(void)
 {
-    int initialized = 0, finalized = 0;
+    int code = is_known(KNOWN_MPI) ? HETMPI_SUCCESS : proc_want_mpi();
 
-    if (is_known(KNOWN_MPI))
-        return HETMPI_SUCCESS;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (!initialized || finalized)
-        return err_set(HETMPI_ERR_STATE, "hetmpi was called %s", finalized ? "after MPI_Finalize" : "before MPI_Init");
-    return get_to_know(KNOWN_MPI);
+    return code || is_known(KNOWN_MPI) ? code : get_to_know(KNOWN_MPI);
 }
 
 int hetmpi_op_supported(MPI_Datatype type, MPI_Op op, int *flag)

@@ -140,11 +140,9 @@ static void share_start_error(MPI_Comm user, int code)
 {
     struct comm *comm;
     char text[512];
-    int size = 0, inter = 0, initialized = 0, finalized = 0;
+    int size = 0, inter = 0;
 
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (!initialized || finalized || MPI_Comm_size(user, &size) != MPI_SUCCESS || size == 1)
+    if (!proc_mpi_is_up() || MPI_Comm_size(user, &size) != MPI_SUCCESS || size == 1)
         return;
     /* Ranks that could start refuse an intercommunicator at once. */
     if (MPI_Comm_test_inter(user, &inter) != MPI_SUCCESS || inter)

@@ -197,6 +197,11 @@ int comm_region_publish(struct comm *comm, enum ctl_region_kind kind, const stru
 int comm_region_name(struct comm *comm, int rank, enum ctl_region_kind kind, struct seg_name *name, mem_ipc_t *ipc);
 /* The rank that speaks for this rank's group of ranks that share memory. */
 static inline int comm_leader(const struct comm *comm) { return comm->ctl ? comm->local[0] : comm->rank; }
+/* Its control segment, which has what is the group's; NULL: one rank alone. */
+static inline struct ctl *comm_leader_ctl(const struct comm *comm)
+{
+    return comm->ctl ? comm->ctls[comm->local[0]] : comm->mine;
+}
 /* Two ranks share memory (same node, control segments mapped). */
 static inline bool comm_is_local(const struct comm *comm, int rank) { return comm->ctls && comm->ctls[rank]; }
 

@@ -86,7 +86,7 @@ void dump_stop(void)
 /* Of the ranks of a node, all of which see the file, the first answers for all. */
 static bool is_first(const struct comm *comm, uint64_t changed)
 {
-    struct ctl *ctl = !comm ? NULL : comm->ctl ? comm->ctls[comm_leader(comm)] : comm->mine;
+    struct ctl *ctl = comm ? comm_leader_ctl(comm) : NULL;
     uint64_t last;
 
     if (!ctl)

@@ -130,20 +130,10 @@ static void finish(struct comm *comm, int code)
     engine_op_end(op, code);
 }
 
-static bool on_device(const void *buffer)
-{
-    struct mem_pointer what;
-
-    if (!buffer)
-        return false;
-    mem_query(buffer, &what);
-    return what.kind == MEM_DEVICE;
-}
-
 /* A short cut whose buffers the CPU may not touch? */
 static bool needs_stage(const struct op *op)
 {
-    return op->small && mem_has_device() && (on_device(op->call.send) || on_device(op->call.recv));
+    return op->small && (mem_on_device(op->call.send) || mem_on_device(op->call.recv));
 }
 
 static int stage_reserve(struct comm *comm)
@@ -217,7 +207,7 @@ static int post(struct comm *comm, struct op *op)
         return small_post(comm, &op->meet, &op->call, op->stage ? comm->small_stage : data, bytes);
     }
     if (pairs_may(comm, &op->call))
-        return pairs_post(comm, &op->meet, &op->call, !on_device(op->call.send) && !on_device(op->call.recv));
+        return pairs_post(comm, &op->meet, &op->call, !mem_on_device(op->call.send) && !mem_on_device(op->call.recv));
     return meet_post(comm, &op->meet, call_what(&op->call), op->call.agree, data, bytes);
 }
 

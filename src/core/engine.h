@@ -164,6 +164,8 @@ int watch_look(struct watch *watch, struct comm *comm);   /* the same without sp
 /* MPI, memory or a device gave an error: did a rank of this node die? Then the communicator is failed for that, and the
  * code returned. */
 int watch_blame_dead(struct comm *comm, int code_so_far);
+/* A rank of this node whose process has ended; -1: none, as far as is known. */
+int watch_find_dead(const struct comm *comm);
 /* In a wait for MPI's own set-up calls: lets others learn, answers them. */
 void watch_setup(struct watch *watch);
 int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet, const struct call *call);

@@ -200,8 +200,6 @@ int exec_poll(struct comm *comm, bool *moved, bool *done)
 void exec_describe(const struct comm *comm, char *text, size_t bytes)
 {
     const struct exec *exec = comm->exec;
-    static const char *const what[] = {"reduction in the island", "spreading in the island", "sends to", "receives from",
-                                       "reduction", "copy"};
 
     text[0] = '\0';
     if (!exec || !exec->sched || exec->first >= exec->opened)
@@ -211,11 +209,12 @@ void exec_describe(const struct comm *comm, char *text, size_t bytes)
         if (run_of(exec, exec->first, i)->state == RUN_DONE)
             continue;
         if (step->kind == STEP_SEND || step->kind == STEP_RECV)
-            snprintf(text, bytes, "%s, chunk %zu of %zu, %s rank %d over the %s wire", sched_phase_name(step->phase),
-                     exec->first, exec->chunks, what[step->kind], step->peer, wire_name_for(comm, step->peer));
+            snprintf(text, bytes, "%s, chunk %zu of %zu, %s %s rank %d over the %s wire", sched_phase_name(step->phase),
+                     exec->first, exec->chunks, sched_step_name(step->kind), step->kind == STEP_SEND ? "to" : "from",
+                     step->peer, wire_name_for(comm, step->peer));
         else
             snprintf(text, bytes, "%s, chunk %zu of %zu, %s", sched_phase_name(step->phase), exec->first, exec->chunks,
-                     what[step->kind]);
+                     sched_step_name(step->kind));
         return;
     }
 }

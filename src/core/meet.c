@@ -188,7 +188,7 @@ int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t coun
 static void compare_local(const struct comm *comm, const struct meet *meet, struct verdict *v)
 {
     unsigned parity = meet->number & 1;
-    const struct ctl_meet *first = &(comm->ctl ? comm->ctls[comm->local[0]] : comm->mine)->meet[parity];
+    const struct ctl_meet *first = &comm_leader_ctl(comm)->meet[parity];
 
     *v = (struct verdict){.what = POSTED(first, what), .count = POSTED(first, count), .bad_rank = -1};
     for (int i = 1; i < comm->n_local; i++) {
@@ -330,7 +330,7 @@ static int poll_leader(struct comm *comm, struct meet *meet, bool *done)
 static int poll_verdict(struct comm *comm, struct meet *meet, bool *done)
 {
     unsigned parity = meet->number & 1;
-    const struct ctl *leader = comm->ctls[comm_leader(comm)];
+    const struct ctl *leader = comm_leader_ctl(comm);
     struct verdict v;
 
     if (atomic_load_explicit(&leader->verdict[parity].value, memory_order_acquire) != meet->number)

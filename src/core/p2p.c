@@ -53,16 +53,6 @@ static void give_bounce(struct p2p *p2p, struct p2p_buf *buf)
 
 /* ---- the envelope ---- */
 
-static bool on_device(const void *buffer)
-{
-    struct mem_pointer what;
-
-    if (!mem_has_device())
-        return false;
-    mem_query(buffer, &what);
-    return what.kind == MEM_DEVICE;
-}
-
 static int post_send(struct comm *comm, struct p2p_msg *m)
 {
     struct p2p *p2p = comm->p2p;
@@ -104,7 +94,7 @@ static int post_envelope(struct op *op)
     if (code)
         return code;
     m->envelope = m->go_request = MPI_REQUEST_NULL;
-    m->staged = m->room && on_device(m->buffer);
+    m->staged = m->room && mem_on_device(m->buffer);
     m->ready = !op->stream_value;
     if (!m->ready)
         code = mem_event_query(op->event, &m->ready);

@@ -89,6 +89,25 @@ uint64_t proc_hash(uint64_t seed, const void *data, size_t bytes)
     return seed;
 }
 
+bool proc_mpi_is_up(void)
+{
+    int initialized = 0, finalized = 0;
+
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    return initialized && !finalized;
+}
+
+int proc_want_mpi(void)
+{
+    int finalized = 0;
+
+    if (proc_mpi_is_up())
+        return HETMPI_SUCCESS;
+    MPI_Finalized(&finalized);
+    return err_set(HETMPI_ERR_STATE, "hetmpi was called %s", finalized ? "after MPI_Finalize" : "before MPI_Init");
+}
+
 static int rank_of_launcher(const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -104,11 +123,9 @@ static int rank_of_launcher(const char *const *names, size_t n)
 static int find_world_rank(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-    int initialized = 0, finalized = 0, rank = 0;
+    int rank = 0;
 
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (initialized && !finalized) {
+    if (proc_mpi_is_up()) {
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         return rank;
     }
@@ -167,8 +184,9 @@ static int start_device_locked(void)
         return err_set(HETMPI_ERR_CONFIG, "SIM_VENDORS: '%s' of rank %d is not cpu, nvidia or amd", proc.vendor,
                        proc.world_rank);
     faults_of_rank(cfg->sim_fault, proc.world_rank, fault, sizeof(fault));
-    setup = (struct mem_setup){.vendor = proc.vendor, .device = cfg->device, .local_rank = find_local_rank(), .bandwidth = cfg->sim_bandwidth,
-                               .peer_bandwidth = cfg->sim_peer_bandwidth, .latency = cfg->sim_latency, .fault = fault};
+    setup = (struct mem_setup){.vendor = proc.vendor, .device = cfg->device, .local_rank = find_local_rank(),
+                               .bandwidth = cfg->sim_bandwidth, .peer_bandwidth = cfg->sim_peer_bandwidth,
+                               .latency = cfg->sim_latency, .fault = fault};
     code = dump_start(cfg->dump);
     if (!code)
         code = mem_init(&setup);
@@ -209,12 +227,10 @@ static int on_finalize(MPI_Comm comm, int keyval, void *value, void *extra)
 
 static int start_mpi_locked(void)
 {
-    int initialized = 0, finalized = 0;
+    int code = proc_want_mpi();
 
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (!initialized || finalized)
-        return err_set(HETMPI_ERR_STATE, "hetmpi was called %s", finalized ? "after MPI_Finalize" : "before MPI_Init");
+    if (code)
+        return code;
     MPI_Query_thread(&proc.thread_level);
     MPI_Comm_rank(MPI_COMM_WORLD, &proc.world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &proc.world_size);

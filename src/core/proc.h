@@ -15,6 +15,8 @@ int proc_start_device(void);
 /* The same, and MPI must be initialised and not finalised: HETMPI_ERR_STATE otherwise. */
 int proc_start(void);
 
+bool proc_mpi_is_up(void);         /* initialised and not finalised, whether or not hetmpi has started */
+int proc_want_mpi(void);           /* HETMPI_ERR_STATE, with the message, if it is not */
 bool proc_started(void);           /* the last has succeeded, and MPI_Finalize has not been called */
 
 int proc_thread_level(void);       /* MPI_THREAD_* that MPI granted */

@@ -55,7 +55,7 @@ const char *report_reason(enum suspicion suspicion)
 
 bool report_claim(struct comm *comm)
 {
-    struct ctl *ctl = comm->ctl ? comm->ctls[comm_leader(comm)] : comm->mine;
+    struct ctl *ctl = comm_leader_ctl(comm);
     uint64_t now = proc_now_ns(), claimed;
 
     if (!ctl)

@@ -32,6 +32,19 @@ const char *sched_phase_name(enum sched_phase phase)
     return "none";
 }
 
+const char *sched_step_name(enum sched_kind kind)
+{
+    switch (kind) {
+    case STEP_LOCAL_REDUCE: return "reduction in the island";
+    case STEP_LOCAL_SPREAD: return "spreading in the island";
+    case STEP_SEND: return "sends";
+    case STEP_RECV: return "receives";
+    case STEP_REDUCE: return "reduction";
+    case STEP_COPY: return "copy";
+    }
+    return NULL;
+}
+
 struct sched *sched_share(struct sched *sched)
 {
     atomic_fetch_add_explicit(&sched->shares, 1, memory_order_relaxed);

@@ -122,6 +122,7 @@ enum sched_readers { READERS_ALL, READERS_ROOT, READERS_WEIGHT, READERS_BLOCK };
 /* Phases, for reports. */
 enum sched_phase { PHASE_MEET, PHASE_ISLAND_REDUCE, PHASE_EXCHANGE, PHASE_ISLAND_SPREAD, PHASE_STAGE };
 const char *sched_phase_name(enum sched_phase phase);
+const char *sched_step_name(enum sched_kind kind);     /* NULL: there is no such step */
 
 struct sched_deps { int32_t first, last; };   /* steps first .. last-1 of the same chunk; all before this step */
 

@@ -28,15 +28,6 @@ void comm_leave_to_mpi(void *memory)
         ;
 }
 
-/* A rank of this node that has ended; -1: none, as far as is known. */
-static int find_dead(const struct comm *comm)
-{
-    for (int i = 0; comm->pids && i < comm->n_local; i++)
-        if (comm->local[i] != comm->rank && proc_life(comm->pids[comm->local[i]]) == LIFE_ENDED)
-            return comm->local[i];
-    return -1;
-}
-
 /* Set-up ends here, whatever the others do. */
 static int give_up(struct comm *comm, int code)
 {
@@ -72,7 +63,7 @@ int comm_wait_mpi(struct comm *comm, MPI_Request *request)
         else {   /* a yield may give the core to nobody */
             proc_nap(50000);
             watch_setup(&watch);
-            dead = idle % 64 ? -1 : find_dead(comm);
+            dead = idle % 64 ? -1 : watch_find_dead(comm);
             if (dead >= 0)
                 return give_up(comm, err_set(HETMPI_ERR_PEER, "setting up a communicator of %d ranks: rank %d (process "
                                              "%d) has died", comm->size, dead, comm->pids[dead]));

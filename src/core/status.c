@@ -125,8 +125,7 @@ static void add(struct line *line, const char *format, ...)
 
 static void add_collective(struct line *line, const struct status_rank *s)
 {
-    static const char *const steps[] = {"reduction in the island", "spreading in the island", "sends", "receives",
-                                        "reduction", "copy"};
+    const char *step = sched_step_name((enum sched_kind)s->step);
     char what[128];
 
     meet_describe(s->what, s->count, what, sizeof(what));
@@ -134,8 +133,8 @@ static void add_collective(struct line *line, const struct status_rank *s)
     if (s->phase != PHASE_MEET) {
         add(line, ", %s, chunk %llu of %llu", sched_phase_name((enum sched_phase)s->phase), (unsigned long long)s->chunk,
             (unsigned long long)s->chunks);
-        if (s->step < sizeof(steps) / sizeof(steps[0]))
-            add(line, ", %s", steps[s->step]);
+        if (step)
+            add(line, ", %s", step);
     }
     if (s->waits_for >= 0)
         add(line, ", waits for rank %d", s->waits_for);

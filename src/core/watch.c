@@ -117,25 +117,29 @@ static int time_out(struct watch *watch, struct comm *comm, const struct meet *m
     return fail_with_report(comm, HETMPI_ERR_TIMEOUT, &report);
 }
 
+int watch_find_dead(const struct comm *comm)
+{
+    for (int i = 0; comm->pids && i < comm->n_local; i++)
+        if (comm->local[i] != comm->rank && proc_life(comm->pids[comm->local[i]]) == LIFE_ENDED)
+            return comm->local[i];
+    return -1;
+}
+
 static int look_for_dead(struct comm *comm)
 {
     char head[160];
-    int code;
+    int code, rank = watch_find_dead(comm);
 
-    for (int i = 0; i < comm->n_local; i++) {
-        int rank = comm->local[i];
-        if (rank == comm->rank || proc_life(comm->pids[rank]) != LIFE_ENDED)
-            continue;
-        /* One that ended because of a failure has told us before. */
-        code = comm_failed(comm);
-        if (code || !report_claim(comm))
-            return code;
-        snprintf(head, sizeof(head), "rank %d (process %d) has died; rank %d was waiting for it or others", rank,
-                 comm->pids[rank], comm->rank);
-        return fail_with_report(comm, HETMPI_ERR_PEER, &(struct report){.why = REPORT_PEER, .head = head, .missing = -1,
-                                                                        .peer = -1});
-    }
-    return HETMPI_SUCCESS;
+    if (rank < 0)
+        return HETMPI_SUCCESS;
+    /* One that ended because of a failure has told us before. */
+    code = comm_failed(comm);
+    if (code || !report_claim(comm))
+        return code;
+    snprintf(head, sizeof(head), "rank %d (process %d) has died; rank %d was waiting for it or others", rank,
+             comm->pids[rank], comm->rank);
+    return fail_with_report(comm, HETMPI_ERR_PEER, &(struct report){.why = REPORT_PEER, .head = head, .missing = -1,
+                                                                    .peer = -1});
 }
 
 int watch_blame_dead(struct comm *comm, int code_so_far)

@@ -21,7 +21,7 @@ typedef struct mem_event mem_event_t;   /* a point in a stream's work that can b
 enum mem_kind {
     MEM_HOST,       /* ordinary host memory: kernels may not touch it, copies may */
     MEM_HOST_PINNED,/* host memory registered for the device: kernels and copy engines may touch it directly */
-    MEM_DEVICE,     /* device memory: the CPU may not touch it (unless mem_host_can_touch says so) */
+    MEM_DEVICE,     /* device memory: the CPU may not touch it */
 };
 
 /* What a pointer is. base, bytes and id describe the whole allocation or registration (0 for plain host memory);
@@ -69,6 +69,17 @@ int mem_host_free(void *ptr);
 int mem_host_register(void *ptr, size_t bytes); /* pins existing host memory, a shared mapping too */
 int mem_host_unregister(void *ptr);
 int mem_query(const void *ptr, struct mem_pointer *out);   /* never fails for any address; no system call */
+
+/* Memory that the CPU may not touch? NULL is none. */
+static inline bool mem_on_device(const void *ptr)
+{
+    struct mem_pointer what;
+
+    if (!ptr || !mem_has_device())
+        return false;
+    mem_query(ptr, &what);
+    return what.kind == MEM_DEVICE;
+}
 
 /* Another process's device memory. Opening a handle of another vendor or of a freed allocation is
  * HETMPI_ERR_DEVICE with a message that says so. An opened mapping is MEM_DEVICE for all calls here. */
