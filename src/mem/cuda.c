@@ -37,7 +37,7 @@ static int look_up(const char *name, void *entry)
     cudaError_t error = cudaGetDriverEntryPointByVersion(name, entry, 12000, cudaEnableDefault, &found);
 
     if (error != cudaSuccess)
-        return gpu_error(error, "looking up %s in the driver", name);
+        return gpu_result(error, "looking up %s in the driver", name);
     if (found != cudaDriverEntryPointSuccess)
         return err_set(HETMPI_ERR_DEVICE, "the driver has no %s: it is older than CUDA 12", name);
     return HETMPI_SUCCESS;
@@ -99,7 +99,7 @@ int gpu_vendor_push(int device, struct gpu_scope *scope)
     return HETMPI_SUCCESS;
 }
 
-void gpu_vendor_pop(const struct gpu_scope *scope)
+void gpu_leave(const struct gpu_scope *scope)
 {
     CUcontext ours;
 
@@ -126,7 +126,6 @@ void gpu_vendor_query(const void *ptr, struct gpu_pointer *out)
     if (!out->known)
         return;
     out->device = type == CU_MEMORYTYPE_DEVICE || managed;
-    out->managed = managed;
     out->base = (void *)(uintptr_t)base;
     out->bytes = bytes;
     out->id = id;
@@ -147,23 +146,18 @@ enum gpu_place gpu_vendor_place(const void *ptr)
 
 int gpu_vendor_host_alloc(size_t bytes, void **ptr)
 {
-    cudaError_t error = cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-
-    return error == cudaSuccess ? HETMPI_SUCCESS : gpu_error(error, "%zu bytes of pinned host memory", bytes);
+    return gpu_result(cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+                      "%zu bytes of pinned host memory", bytes);
 }
 
 int gpu_vendor_host_free(void *ptr)
 {
-    cudaError_t error = cudaFreeHost(ptr);
-
-    return error == cudaSuccess ? HETMPI_SUCCESS : gpu_error(error, "free of pinned host memory %p", ptr);
+    return gpu_result(cudaFreeHost(ptr), "free of pinned host memory %p", ptr);
 }
 
 int gpu_vendor_call_back(cudaStream_t stream, void (*function)(void *), void *data)
 {
-    cudaError_t error = cudaLaunchHostFunc(stream, function, data);
-
-    return error == cudaSuccess ? HETMPI_SUCCESS : gpu_error(error, "a host function on a stream");
+    return gpu_result(cudaLaunchHostFunc(stream, function, data), "a host function on a stream");
 }
 
 int gpu_vendor_write_value(cudaStream_t stream, void *word, uint64_t value)

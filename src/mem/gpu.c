@@ -13,12 +13,13 @@
 
 #define MAGIC 0x7570676970746568ull   /* of a handle */
 
-struct gpu gpu = {.wanted = -1};
-
 static struct {
     pthread_mutex_t lock;
-    _Atomic int device;          /* -1: not found yet */
-} found = {.lock = PTHREAD_MUTEX_INITIALIZER, .device = -1};
+    _Atomic int device;          /* in use; -1: not found yet */
+    bool started;
+    int wanted;                  /* setting DEVICE, -1: none */
+    int local_rank;
+} gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .device = -1, .wanted = -1};
 
 struct ipc_handle {
     uint64_t magic, id, bytes;
@@ -28,28 +29,30 @@ struct ipc_handle {
 };
 _Static_assert(sizeof(struct ipc_handle) <= MEM_IPC_BYTES, "the handle does not fit");
 
-int gpu_error(GPU(Error_t) error, const char *what, ...)
+int gpu_result(GPU(Error_t) answer, const char *what, ...)
 {
     char text[256];
     va_list args;
 
+    if (answer == GPU(Success))
+        return HETMPI_SUCCESS;
     va_start(args, what);
     vsnprintf(text, sizeof(text), what, args);
     va_end(args);
     (void)GPU(GetLastError)();   /* it would be reported again by an unrelated call of the application */
-    return err_set(error == GPU(ErrorMemoryAllocation) ? HETMPI_ERR_MEMORY : HETMPI_ERR_DEVICE, "%s: %s answers %d (%s)",
-                   text, GPU_NAME, (int)error, GPU(GetErrorString)(error));
+    return err_set(answer == GPU(ErrorMemoryAllocation) ? HETMPI_ERR_MEMORY : HETMPI_ERR_DEVICE, "%s: %s answers %d (%s)",
+                   text, GPU_NAME, (int)answer, GPU(GetErrorString)(answer));
 }
 
 /* The device of the setting, or that the application made current in this thread, or by the rank on the node. */
 static int find_device(int *device)
 {
-    int count = 0, code;
-    GPU(Error_t) error = GPU(GetDeviceCount)(&count);
+    int count = 0;
+    int code = gpu_result(GPU(GetDeviceCount)(&count), "no %s device can be used (is a GPU in this machine, and its driver "
+                          "loaded? ranks without a GPU need a library built with HETMPI_BACKEND=host)", gpu_vendor_name());
 
-    if (error != GPU(Success))
-        return gpu_error(error, "no %s device can be used (is a GPU in this machine, and its driver loaded? ranks "
-                         "without a GPU need a library built with HETMPI_BACKEND=host)", gpu_vendor_name());
+    if (code)
+        return code;
     if (count == 0)
         return err_set(HETMPI_ERR_DEVICE, "this machine has no %s device that this process may see (ranks without a GPU "
                        "need a library built with HETMPI_BACKEND=host)", gpu_vendor_name());
@@ -67,22 +70,19 @@ static int find_device(int *device)
 static int load_kernels(int device)
 {
     struct gpu_scope scope;
-    GPU(Error_t) error;
     int code = gpu_vendor_push(device, &scope);
 
     if (code)
         return code;
-    error = gpu_kernels_load();
-    if (error != GPU(Success))
-        code = gpu_error(error, "loading the library's kernels to device %d (is it older than those the library was built "
-                         "for?)", device);
-    gpu_vendor_pop(&scope);
+    code = gpu_result(gpu_kernels_load(), "loading the library's kernels to device %d (is it older than those the library "
+                      "was built for?)", device);
+    gpu_leave(&scope);
     return code;
 }
 
 int gpu_device(void)
 {
-    return atomic_load_explicit(&found.device, memory_order_acquire);
+    return atomic_load_explicit(&gpu.device, memory_order_acquire);
 }
 
 int gpu_enter(struct gpu_scope *scope)
@@ -90,43 +90,33 @@ int gpu_enter(struct gpu_scope *scope)
     int device = gpu_device(), code = HETMPI_SUCCESS;
 
     if (device < 0) {
-        pthread_mutex_lock(&found.lock);
+        pthread_mutex_lock(&gpu.lock);
         device = gpu_device();
         if (device < 0) {
             code = find_device(&device);
             if (!code)
                 code = load_kernels(device);
             if (!code)
-                atomic_store_explicit(&found.device, device, memory_order_release);
+                atomic_store_explicit(&gpu.device, device, memory_order_release);
         }
-        pthread_mutex_unlock(&found.lock);
+        pthread_mutex_unlock(&gpu.lock);
         if (code)
             return code;
     }
     return gpu_vendor_push(device, scope);
 }
 
-void gpu_leave(const struct gpu_scope *scope)
-{
-    gpu_vendor_pop(scope);
-}
-
 int mem_init(const struct mem_setup *setup)
 {
     gpu.wanted = setup->device;
     gpu.local_rank = setup->local_rank;
-    gpu.has_device = true;
+    gpu.started = true;
     return HETMPI_SUCCESS;
 }
 
 /* At the end of the process the vendor's runtime may be gone already, so that its memory is left to it. */
 void mem_fini(void)
 {
-    struct range range;
-
-    while (range_take(&range))
-        ;
-    range_clear();
     gpu_streams_clear();
 }
 
@@ -137,7 +127,7 @@ const char *mem_vendor(void)
 
 bool mem_has_device(void)
 {
-    return gpu.has_device;
+    return gpu.started;
 }
 
 int mem_threads(void)
@@ -182,43 +172,30 @@ int mem_alloc(size_t bytes, void **ptr)
 
 int mem_free(void *ptr)
 {
-    int code;
+    int code = HETMPI_SUCCESS;
 
-    if (!ptr)
-        return HETMPI_SUCCESS;
-    GPU_CALL(code, GPU(Free)(ptr), "free of device memory %p", ptr);
+    if (ptr)
+        GPU_CALL(code, GPU(Free)(ptr), "free of device memory %p", ptr);
     return code;
 }
 
 int mem_host_alloc(size_t bytes, void **ptr)
 {
-    struct gpu_scope scope;
-    int code;
+    int code = HETMPI_SUCCESS;
 
-    if (bytes == 0) {
+    if (bytes == 0)
         *ptr = NULL;
-        return HETMPI_SUCCESS;
-    }
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    code = gpu_vendor_host_alloc(bytes, ptr);
-    gpu_leave(&scope);
+    else
+        GPU_WITHIN(code, gpu_vendor_host_alloc(bytes, ptr));
     return code;
 }
 
 int mem_host_free(void *ptr)
 {
-    struct gpu_scope scope;
-    int code;
+    int code = HETMPI_SUCCESS;
 
-    if (!ptr)
-        return HETMPI_SUCCESS;
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    code = gpu_vendor_host_free(ptr);
-    gpu_leave(&scope);
+    if (ptr)
+        GPU_WITHIN(code, gpu_vendor_host_free(ptr));
     return code;
 }
 
@@ -260,43 +237,38 @@ int mem_query(const void *ptr, struct mem_pointer *out)
  * Memory of other processes
  */
 
+static int export_memory(const void *ptr, struct ipc_handle *out)
+{
+    struct gpu_pointer what;
+
+    gpu_vendor_query(ptr, &what);
+    if (!what.known || !what.device || what.base != ptr)
+        return err_set(HETMPI_ERR_DEVICE, "export of %p: it is not the start of an allocation of this process's device",
+                       ptr);
+    out->id = what.id;
+    out->bytes = what.bytes;
+    out->device = gpu_device();
+    return gpu_result(GPU(IpcGetMemHandle)(&out->memory, (void *)(uintptr_t)ptr), "export of %zu bytes of device memory at "
+                      "%p", what.bytes, ptr);
+}
+
 int mem_ipc_export(const void *ptr, mem_ipc_t *handle)
 {
     struct ipc_handle out = {.magic = MAGIC, .pid = (int32_t)getpid()};
-    struct gpu_pointer what = {.known = false};
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    int code;
 
+    GPU_WITHIN(code, export_memory(ptr, &out));
     if (code)
         return code;
-    gpu_vendor_query(ptr, &what);
-    if (!what.known || !what.device || what.base != ptr) {
-        code = err_set(HETMPI_ERR_DEVICE, "export of %p: it is not the start of an allocation of this process's device",
-                       ptr);
-        goto leave;
-    }
-    error = GPU(IpcGetMemHandle)(&out.memory, (void *)(uintptr_t)ptr);
-    if (error != GPU(Success)) {
-        code = gpu_error(error, "export of %zu bytes of device memory at %p", what.bytes, ptr);
-        goto leave;
-    }
-    out.id = what.id;
-    out.bytes = what.bytes;
-    out.device = gpu_device();
     snprintf(out.vendor, sizeof(out.vendor), "%s", gpu_vendor_name());
     memset(handle, 0, sizeof(*handle));
     memcpy(handle->bytes, &out, sizeof(out));
-leave:
-    gpu_leave(&scope);
-    return code;
+    return HETMPI_SUCCESS;
 }
 
 int mem_ipc_open(const mem_ipc_t *handle, void **ptr)
 {
     struct ipc_handle in;
-    struct gpu_scope scope;
-    GPU(Error_t) error;
     void *memory = NULL;
     int code;
 
@@ -306,16 +278,11 @@ int mem_ipc_open(const mem_ipc_t *handle, void **ptr)
     if (strncmp(in.vendor, gpu_vendor_name(), sizeof(in.vendor)) != 0)
         return err_set(HETMPI_ERR_DEVICE, "the handle is of %.8s device memory (process %d); an %s device cannot open it",
                        in.vendor, in.pid, gpu_vendor_name());
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    error = GPU(IpcOpenMemHandle)(&memory, in.memory, GPU(IpcMemLazyEnablePeerAccess));
-    if (error != GPU(Success))
-        code = gpu_error(error, "opening %llu bytes of memory of device %d of process %d (freed there, or the devices "
-                         "cannot reach each other)", (unsigned long long)in.bytes, in.device, in.pid);
-    else
+    GPU_CALL(code, GPU(IpcOpenMemHandle)(&memory, in.memory, GPU(IpcMemLazyEnablePeerAccess)), "opening %llu bytes of memory "
+             "of device %d of process %d (freed there, or the devices cannot reach each other)",
+             (unsigned long long)in.bytes, in.device, in.pid);
+    if (!code)
         *ptr = memory;
-    gpu_leave(&scope);
     return code;
 }
 

@@ -18,47 +18,41 @@
 #include "mem/gpu_names.h"
 #include "mem/mem.h"
 
-struct gpu {
-    bool has_device;             /* the setting says so; whether there is one is found out at first use */
-    int wanted;                  /* setting DEVICE, -1: none */
-    int local_rank;
-};
-extern struct gpu gpu;
-
 /*
  * Between these two calls the rank's device is current in the calling thread; what was current before is so again
  * afterwards. gpu_enter finds the device at its first call: HETMPI_ERR_DEVICE where there is none.
  */
 struct gpu_scope { int before; void *context; };
 int gpu_enter(struct gpu_scope *scope);
-void gpu_leave(const struct gpu_scope *scope);
+void gpu_leave(const struct gpu_scope *scope);   /* cuda.c, hip.c */
 int gpu_device(void);            /* the device in use; -1 as long as none was found */
-/* One call of the runtime with the device current: its error becomes the code, with the message that follows. */
-#define GPU_CALL(code, call, ...)                                                                                     \
+
+/* What a call of the runtime's answered, as a code. For a failed one stores the message: what was tried, the runtime's
+ * own words. */
+int gpu_result(GPU(Error_t) answer, const char *what, ...) __attribute__((format(printf, 2, 3)));
+
+/* An expression that gives a code, with the device current. */
+#define GPU_WITHIN(code, expression)                                                                                  \
     do {                                                                                                              \
         struct gpu_scope scope_;                                                                                      \
         (code) = gpu_enter(&scope_);                                                                                  \
         if (!(code)) {                                                                                                \
-            GPU(Error_t) error_ = (call);                                                                             \
-            if (error_ != GPU(Success))                                                                               \
-                (code) = gpu_error(error_, __VA_ARGS__);                                                              \
+            (code) = (expression);                                                                                    \
             gpu_leave(&scope_);                                                                                       \
         }                                                                                                             \
     } while (0)
-
-/* Stores the message for a failed call of the runtime: what was tried, the runtime's own words. */
-int gpu_error(GPU(Error_t) error, const char *what, ...) __attribute__((format(printf, 2, 3)));
+/* One call of the runtime, as for gpu_result. */
+#define GPU_CALL(code, call, ...) GPU_WITHIN(code, gpu_result(call, __VA_ARGS__))
 
 void gpu_streams_clear(void);    /* gpu_stream.c: frees what it holds */
 
 /* ---- cuda.c, hip.c */
-struct gpu_pointer { bool known, device, managed; void *base; size_t bytes; uint64_t id; int ordinal; };
+struct gpu_pointer { bool known, device; void *base; size_t bytes; uint64_t id; int ordinal; };
 const char *gpu_vendor_name(void);
 bool gpu_vendor_chosen(int *device);           /* the application has made a device current in this thread */
 int gpu_vendor_start(void);                    /* once, before any other of these */
 int gpu_vendor_use(int device);                /* once: the device that gpu_vendor_push makes current */
-int gpu_vendor_push(int device, struct gpu_scope *scope);
-void gpu_vendor_pop(const struct gpu_scope *scope);
+int gpu_vendor_push(int device, struct gpu_scope *scope);   /* gpu_leave ends it */
 void gpu_vendor_query(const void *ptr, struct gpu_pointer *out);
 enum gpu_place { GPU_PAGEABLE, GPU_PINNED, GPU_DEVICE };
 enum gpu_place gpu_vendor_place(const void *ptr);   /* the same, for copies: less and faster */

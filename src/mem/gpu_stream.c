@@ -128,10 +128,8 @@ static enum gpu_place place_of(const void *ptr, size_t bytes)
 
 static int copy_native(void *dst, const void *src, size_t bytes, mem_stream_t *stream)
 {
-    GPU(Error_t) error = GPU(MemcpyAsync)(dst, src, bytes, GPU(MemcpyDefault), native(stream));
-
-    return error == GPU(Success) ? HETMPI_SUCCESS
-                                 : gpu_error(error, "copy of %zu bytes from %p to %p", bytes, src, dst);
+    return gpu_result(GPU(MemcpyAsync)(dst, src, bytes, GPU(MemcpyDefault), native(stream)),
+                      "copy of %zu bytes from %p to %p", bytes, src, dst);
 }
 
 /* One side is device memory, the other pageable. */
@@ -177,48 +175,39 @@ void gpu_streams_clear(void)
  * Work
  */
 
+static int copy_on_stream(void *dst, const void *src, size_t bytes, mem_stream_t *stream)
+{
+    enum gpu_place from = place_of(src, bytes), to = place_of(dst, bytes);
+
+    if (from != GPU_DEVICE && to != GPU_DEVICE)
+        return host_work_add(dst, src, bytes, 0, stream);
+    if (from == GPU_PAGEABLE || to == GPU_PAGEABLE)
+        return copy_pageable(dst, src, bytes, to == GPU_PAGEABLE, stream);
+    return copy_native(dst, src, bytes, stream);
+}
+
 int mem_copy_async(void *dst, const void *src, size_t bytes, mem_stream_t *stream)
 {
-    enum gpu_place from, to;
-    struct gpu_scope scope;
-    int code;
+    int code = HETMPI_SUCCESS;
 
-    if (bytes == 0 || dst == src)
-        return HETMPI_SUCCESS;
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    from = place_of(src, bytes);
-    to = place_of(dst, bytes);
-    if (from != GPU_DEVICE && to != GPU_DEVICE)
-        code = host_work_add(dst, src, bytes, 0, stream);
-    else if (from == GPU_PAGEABLE || to == GPU_PAGEABLE)
-        code = copy_pageable(dst, src, bytes, to == GPU_PAGEABLE, stream);
-    else
-        code = copy_native(dst, src, bytes, stream);
-    gpu_leave(&scope);
+    if (bytes > 0 && dst != src)
+        GPU_WITHIN(code, copy_on_stream(dst, src, bytes, stream));
     return code;
+}
+
+static int set_on_stream(void *dst, int byte, size_t bytes, mem_stream_t *stream)
+{
+    if (gpu_vendor_place(dst) != GPU_DEVICE)
+        return host_work_add(dst, NULL, bytes, byte, stream);
+    return gpu_result(GPU(MemsetAsync)(dst, byte, bytes, native(stream)), "setting %zu bytes at %p", bytes, dst);
 }
 
 int mem_set_async(void *dst, int byte, size_t bytes, mem_stream_t *stream)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code;
+    int code = HETMPI_SUCCESS;
 
-    if (bytes == 0)
-        return HETMPI_SUCCESS;
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    if (gpu_vendor_place(dst) != GPU_DEVICE) {
-        code = host_work_add(dst, NULL, bytes, byte, stream);
-    } else {
-        error = GPU(MemsetAsync)(dst, byte, bytes, native(stream));
-        if (error != GPU(Success))
-            code = gpu_error(error, "setting %zu bytes at %p", bytes, dst);
-    }
-    gpu_leave(&scope);
+    if (bytes > 0)
+        GPU_WITHIN(code, set_on_stream(dst, byte, bytes, stream));
     return code;
 }
 
@@ -232,8 +221,6 @@ static bool is_copy(const struct red_call *call)
 
 int mem_reduce_async(const struct red_call *call, mem_stream_t *stream)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
     int code;
 
     if (call->count == 0)
@@ -241,58 +228,41 @@ int mem_reduce_async(const struct red_call *call, mem_stream_t *stream)
     if (is_copy(call))
         return mem_copy_async(call->dst, call->srcs[0],
                               call->count * (call->src_wide ? red_wide_size(call->type) : red_size(call->type)), stream);
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    error = gpu_reduce_launch(call, native(stream));
-    if (error != GPU(Success))
-        code = gpu_error(error, "a reduction (%s, %s) of %u inputs of %zu elements", red_type_name(call->type),
-                         red_op_name(call->op), call->n, call->count);
-    gpu_leave(&scope);
+    GPU_CALL(code, gpu_reduce_launch(call, native(stream)), "a reduction (%s, %s) of %u inputs of %zu elements",
+             red_type_name(call->type), red_op_name(call->op), call->n, call->count);
     return code;
 }
 
 int mem_stream_write_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value)
 {
-    struct gpu_scope scope;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    code = gpu_vendor_write_value(native(stream), (void *)word, value);
-    gpu_leave(&scope);
+    GPU_WITHIN(code, gpu_vendor_write_value(native(stream), (void *)word, value));
     return code;
 }
 
 int mem_stream_wait_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value)
 {
-    struct gpu_scope scope;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    code = gpu_vendor_wait_value(native(stream), (void *)word, value);
-    gpu_leave(&scope);
+    GPU_WITHIN(code, gpu_vendor_wait_value(native(stream), (void *)word, value));
     return code;
+}
+
+/* A copy from pageable memory has only been read when the runtime's call returns, not yet written. */
+static GPU(Error_t) copy_and_wait(void *dst, const void *src, size_t bytes)
+{
+    GPU(Error_t) error = GPU(Memcpy)(dst, src, bytes, GPU(MemcpyDefault));
+
+    return error == GPU(Success) ? GPU(StreamSynchronize)(NULL) : error;
 }
 
 int mem_copy(void *dst, const void *src, size_t bytes)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code;
+    int code = HETMPI_SUCCESS;
 
-    if (bytes == 0 || dst == src)
-        return HETMPI_SUCCESS;
-    code = gpu_enter(&scope);
-    if (code)
-        return code;
-    error = GPU(Memcpy)(dst, src, bytes, GPU(MemcpyDefault));
-    if (error == GPU(Success))
-        error = GPU(StreamSynchronize)(NULL);   /* pageable memory has only been read by then, not yet written */
-    if (error != GPU(Success))
-        code = gpu_error(error, "copy of %zu bytes from %p to %p", bytes, src, dst);
-    gpu_leave(&scope);
+    if (bytes > 0 && dst != src)
+        GPU_CALL(code, copy_and_wait(dst, src, bytes), "copy of %zu bytes from %p to %p", bytes, src, dst);
     return code;
 }
 
@@ -304,23 +274,23 @@ int mem_copy(void *dst, const void *src, size_t bytes)
  * A stream that waits for a value holds up its hardware queue, and streams of one priority may share queues. The library's
  * own streams are above an application's, in queues of their own: what these wait for goes on.
  */
+static GPU(Error_t) make_stream(GPU(Stream_t) *made, bool own)
+{
+    int least, greatest;
+    GPU(Error_t) error = GPU(DeviceGetStreamPriorityRange)(&least, &greatest);
+
+    return error == GPU(Success) ? GPU(StreamCreateWithPriority)(made, GPU(StreamNonBlocking), own ? greatest : least)
+                                 : error;
+}
+
 static int create_stream(mem_stream_t **stream, bool own)
 {
-    struct gpu_scope scope;
-    GPU(Stream_t) made;
-    GPU(Error_t) error;
-    int least, greatest, code = gpu_enter(&scope);
+    GPU(Stream_t) made = NULL;
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(DeviceGetStreamPriorityRange)(&least, &greatest);
-    if (error == GPU(Success))
-        error = GPU(StreamCreateWithPriority)(&made, GPU(StreamNonBlocking), own ? greatest : least);
-    if (error != GPU(Success))
-        code = gpu_error(error, "a stream of device %d", gpu_device());
-    else
+    GPU_CALL(code, make_stream(&made, own), "a stream of device %d", gpu_device());
+    if (!code)
         *stream = (mem_stream_t *)made;
-    gpu_leave(&scope);
     return code;
 }
 
@@ -334,20 +304,18 @@ int mem_stream_create_user(mem_stream_t **stream)
     return create_stream(stream, false);
 }
 
+static GPU(Error_t) finish_and_destroy(GPU(Stream_t) stream)
+{
+    GPU(Error_t) error = GPU(StreamSynchronize)(stream);
+
+    return error == GPU(Success) ? GPU(StreamDestroy)(stream) : error;
+}
+
 int mem_stream_destroy(mem_stream_t *stream)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(StreamSynchronize)(native(stream));
-    if (error == GPU(Success))
-        error = GPU(StreamDestroy)(native(stream));
-    if (error != GPU(Success))
-        code = gpu_error(error, "the end of a stream");
-    gpu_leave(&scope);
+    GPU_CALL(code, finish_and_destroy(native(stream)), "the end of a stream");
     return code;
 }
 
@@ -388,19 +356,19 @@ int mem_event_record(mem_event_t *event, mem_stream_t *stream)
     return code;
 }
 
+static int ask_event(GPU(Event_t) event, bool *done)
+{
+    GPU(Error_t) answer = GPU(EventQuery)(event);
+
+    *done = answer == GPU(Success);
+    return answer == GPU(ErrorNotReady) ? HETMPI_SUCCESS : gpu_result(answer, "the work before an event");
+}
+
 int mem_event_query(mem_event_t *event, bool *done)
 {
-    struct gpu_scope scope;
-    GPU(Error_t) error;
-    int code = gpu_enter(&scope);
+    int code;
 
-    if (code)
-        return code;
-    error = GPU(EventQuery)((GPU(Event_t))event);
-    *done = error == GPU(Success);
-    if (error != GPU(Success) && error != GPU(ErrorNotReady))
-        code = gpu_error(error, "the work before an event");
-    gpu_leave(&scope);
+    GPU_WITHIN(code, ask_event((GPU(Event_t))event, done));
     return code;
 }
 

@@ -50,10 +50,10 @@ int gpu_vendor_push(int device, struct gpu_scope *scope)
         scope->context = scope;
         error = hipSetDevice(device);
     }
-    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "making device %d current", device);
+    return gpu_result(error, "making device %d current", device);
 }
 
-void gpu_vendor_pop(const struct gpu_scope *scope)
+void gpu_leave(const struct gpu_scope *scope)
 {
     if (scope->context)
         (void)hipSetDevice(scope->before);
@@ -71,7 +71,6 @@ void gpu_vendor_query(const void *ptr, struct gpu_pointer *out)
         (void)hipGetLastError();   /* plain host memory is an error before HIP 6 */
         return;
     }
-    out->managed = what.isManaged;
     out->device = what.memory_type == hipMemoryTypeDevice || what.isManaged;
     out->known = out->device || what.memory_type == hipMemoryTypeHost;
     out->ordinal = what.device;
@@ -100,16 +99,13 @@ enum gpu_place gpu_vendor_place(const void *ptr)
 
 int gpu_vendor_host_alloc(size_t bytes, void **ptr)
 {
-    hipError_t error = hipHostMalloc(ptr, bytes, hipHostMallocPortable | hipHostMallocMapped);
-
-    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "%zu bytes of pinned host memory", bytes);
+    return gpu_result(hipHostMalloc(ptr, bytes, hipHostMallocPortable | hipHostMallocMapped),
+                      "%zu bytes of pinned host memory", bytes);
 }
 
 int gpu_vendor_host_free(void *ptr)
 {
-    hipError_t error = hipHostFree(ptr);
-
-    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "free of pinned host memory %p", ptr);
+    return gpu_result(hipHostFree(ptr), "free of pinned host memory %p", ptr);
 }
 
 /* hipLaunchHostFunc is declared by HIP 5 and missing in its library, so that the older call is used. */
@@ -134,10 +130,9 @@ int gpu_vendor_call_back(hipStream_t stream, void (*function)(void *), void *dat
         return err_set(HETMPI_ERR_MEMORY, "no memory for a host function on a stream");
     *callback = (struct callback){function, data};
     error = hipStreamAddCallback(stream, run_callback, callback, 0);
-    if (error == hipSuccess)
-        return HETMPI_SUCCESS;
-    free(callback);
-    return gpu_error(error, "a host function on a stream");
+    if (error != hipSuccess)
+        free(callback);
+    return gpu_result(error, "a host function on a stream");
 }
 
 /*
@@ -146,14 +141,11 @@ int gpu_vendor_call_back(hipStream_t stream, void (*function)(void *), void *dat
  */
 int gpu_vendor_wait_value(hipStream_t stream, void *word, uint64_t value)
 {
-    hipError_t error = hipStreamWaitValue64(stream, word, value, hipStreamWaitValueGte, UINT64_MAX);
-
-    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "a stream's wait for a value at %p", word);
+    return gpu_result(hipStreamWaitValue64(stream, word, value, hipStreamWaitValueGte, UINT64_MAX),
+                      "a stream's wait for a value at %p", word);
 }
 
 int gpu_vendor_write_value(hipStream_t stream, void *word, uint64_t value)
 {
-    hipError_t error = hipStreamWriteValue64(stream, word, value, 0);
-
-    return error == hipSuccess ? HETMPI_SUCCESS : gpu_error(error, "a value written by a stream to %p", word);
+    return gpu_result(hipStreamWriteValue64(stream, word, value, 0), "a value written by a stream to %p", word);
 }
