@@ -71,7 +71,8 @@ static void forward(const float *w, const float *x, float *hidden, float *p)
         p[c] /= sum;
 }
 
-void digits_backward(const float *w, const float *x, int label, float *gradient)
+/* Adds the gradient of one image's loss, and the loss. */
+static void backward(const float *w, const float *x, int label, float *gradient)
 {
     float hidden[HIDDEN], p[CLASSES];
 
@@ -92,6 +93,21 @@ void digits_backward(const float *w, const float *x, int label, float *gradient)
     }
     for (int c = 0; c < CLASSES; c++)
         gradient[B2 + c] += p[c];
+}
+
+void digits_share(const float *w, const int *order, int rank, int ranks, float *gradient)
+{
+    memset(gradient, 0, FUSED * sizeof(*gradient));
+    for (int i = rank; i < BATCH; i += ranks)
+        backward(w, train.pixels[order[i]], train.label[order[i]], gradient);
+}
+
+void digits_step(float *w, float *speed, const float *gradient)
+{
+    for (int i = 0; i < WEIGHTS; i++) {
+        speed[i] = 0.9f * speed[i] - 0.2f / BATCH * gradient[i];
+        w[i] += speed[i];
+    }
 }
 
 float digits_accuracy(const float *w)

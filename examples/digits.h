@@ -30,8 +30,10 @@ bool digits_load(const char *path);
 uint32_t digits_random(uint64_t *state);
 void digits_shuffle(int *order, uint64_t *state);    /* [train.n] */
 void digits_first_weights(float *w);
-/* Adds the gradient of one image's loss, and the loss. */
-void digits_backward(const float *w, const float *x, int label, float *gradient);
+/* What rank `rank` of `ranks` gives to the gradient of one batch: that of every so many images of `order`, BATCH of them. */
+void digits_share(const float *w, const int *order, int rank, int ranks, float *gradient);
+/* The step that follows from a batch's whole gradient. */
+void digits_step(float *w, float *speed, const float *gradient);
 float digits_accuracy(const float *w);               /* on the images held out */
 uint64_t digits_hash(const float *weights);          /* of all bits */
 

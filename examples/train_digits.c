@@ -106,16 +106,11 @@ static void train_on(MPI_Comm comm, int epochs, bool bfloat16, bool talk, struct
         for (int at = 0; at + BATCH <= train.n; at += BATCH, seen += BATCH) {
             double before;
 
-            memset(gradient, 0, sizeof(gradient));
-            for (int i = rank; i < BATCH; i += ranks)
-                digits_backward(w, train.pixels[order[at + i]], train.label[order[at + i]], gradient);
+            digits_share(w, order + at, rank, ranks, gradient);
             before = MPI_Wtime();
             sum_gradients(comm, gradient, device, bfloat16);
             curve->reduce_seconds += MPI_Wtime() - before;
-            for (int i = 0; i < WEIGHTS; i++) {
-                speed[i] = 0.9f * speed[i] - 0.2f / BATCH * gradient[i];
-                w[i] += speed[i];
-            }
+            digits_step(w, speed, gradient);
             loss += gradient[LOSS];
         }
         curve->loss[epoch] = (float)(loss / seen);

@@ -80,9 +80,7 @@ static int take_step(MPI_Comm comm, void *device)
 
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &ranks);
-    memset(gradient, 0, sizeof(gradient));
-    for (int i = rank; i < BATCH; i += ranks)
-        digits_backward(now.weights, train.pixels[order[i]], train.label[order[i]], gradient);
+    digits_share(now.weights, order, rank, ranks, gradient);
     if (hetmpi_memcpy(device, gradient, sizeof(gradient)))
         stop("to the device");
     code = hetmpi_allreduce(MPI_IN_PLACE, device, FUSED, MPI_FLOAT, MPI_SUM, comm);
@@ -91,10 +89,7 @@ static int take_step(MPI_Comm comm, void *device)
     if (hetmpi_memcpy(gradient, device, sizeof(gradient)))
         stop("from the device");
     before = now;
-    for (int i = 0; i < WEIGHTS; i++) {
-        now.speed[i] = 0.9f * now.speed[i] - 0.2f / BATCH * gradient[i];
-        now.weights[i] += now.speed[i];
-    }
+    digits_step(now.weights, now.speed, gradient);
     now.step++;
     return HETMPI_SUCCESS;
 }

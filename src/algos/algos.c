@@ -198,9 +198,9 @@ struct algo_place algo_scratch(struct algo *a, struct sched_range range, bool wi
     struct sched *s = a->sched;
     assert(s->n_scratch < ALGO_SCRATCHES);
     if (!grow(a, (void **)&s->scratch, s->n_scratch, &a->room_scratch, sizeof(*s->scratch)))
-        return (struct algo_place){.buffer = BUF_SCRATCH};
+        return algo_scratch_at(0);
     s->scratch[s->n_scratch] = (struct sched_scratch){.range = range, .wide = wide};
-    return (struct algo_place){.buffer = BUF_SCRATCH, .scratch = (uint16_t)s->n_scratch++};
+    return algo_scratch_at(s->n_scratch++);
 }
 
 struct algo_place algo_input(struct algo *a, uint8_t space, int space_island)
@@ -265,7 +265,7 @@ struct algo_span algo_collect(struct algo *a, const struct algo_collect *c)
     while (algo_walk_next(a, &w)) {
         for (int j = 0, s = 0; j < c->count; j++) {
             int island = algo_walk_island(&w, j);
-            struct algo_place theirs = {.buffer = BUF_SCRATCH, .scratch = (uint16_t)(first_scratch + s)};
+            struct algo_place theirs = algo_scratch_at(first_scratch + s);
             if (island == a->island)
                 continue;
             s++;
@@ -280,7 +280,7 @@ struct algo_span algo_collect(struct algo *a, const struct algo_collect *c)
         int step = algo_reduce(a, c->to, w.segment, c->final);
         for (int j = 0, s = 0; j < c->count; j++) {
             bool mine = algo_walk_island(&w, j) == a->island;
-            struct algo_place theirs = {.buffer = BUF_SCRATCH, .scratch = (uint16_t)(first_scratch + s)};
+            struct algo_place theirs = algo_scratch_at(first_scratch + s);
             begun += !mine && w.number[j] == 0;
             s += !mine;
             algo_operand(a, step, mine ? c->own : theirs);

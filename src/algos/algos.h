@@ -71,6 +71,10 @@ struct algo_span algo_since(const struct algo *a, int first);   /* first .. the 
 /* Places. */
 struct algo_place algo_user(uint8_t buffer);
 struct algo_place algo_scratch(struct algo *a, struct sched_range range, bool wide);
+static inline struct algo_place algo_scratch_at(int index)   /* one that was made before; index: sched->n_scratch then */
+{
+    return (struct algo_place){.buffer = BUF_SCRATCH, .scratch = (uint16_t)index};
+}
 /* The send buffer for the space: itself, or with stage_send a scratch filled by a copy. */
 struct algo_place algo_input(struct algo *a, uint8_t space, int space_island);
 /* Where results of the space go: the receive buffer, or with stage_recv a scratch. */

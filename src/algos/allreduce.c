@@ -74,8 +74,7 @@ static void reduce_and_hand_round(struct algo *a, struct algo_place partial, str
     for (w.started = false; algo_walk_next(a, &w); s++) {
         int step = algo_reduce(a, out, algo_divide(w.segment, k, own), true);
         for (int j = 0; j < k; j++) {
-            struct algo_place theirs = {.buffer = BUF_SCRATCH,
-                                        .scratch = (uint16_t)(first_scratch + s * others + (j - own - 1 + k) % k)};
+            struct algo_place theirs = algo_scratch_at(first_scratch + s * others + (j - own - 1 + k) % k);
             algo_operand(a, step, j == own ? partial : theirs);
         }
         algo_after(a, step, (struct algo_span){first_recv + s * others, first_recv + (s + 1) * others});
@@ -140,9 +139,7 @@ static void finish_cell(struct algo *a, struct algo_cells *c, struct algo_cell *
     bool sent_from_input = cell->partial.buffer == BUF_SEND;
     int reduce = algo_reduce(a, out, algo_cell_part(cell, parts, n == 2 ? 0 : c->node), true);
     for (int m = 0; m < n; m++)
-        algo_operand(a, reduce, m == c->node ? cell->partial
-                     : (struct algo_place){.buffer = BUF_SCRATCH,
-                                           .scratch = (uint16_t)(scratch + (m - c->node - 1 + n) % n)});
+        algo_operand(a, reduce, m == c->node ? cell->partial : algo_scratch_at(scratch + (m - c->node - 1 + n) % n));
     algo_after(a, reduce, (struct algo_span){recvs, recvs + others});
     /* In place the result replaces what is being sent. */
     if (n == 2 && sent_from_input)

@@ -117,10 +117,7 @@ static int check_limits(const struct topo *t, enum coll_kind kind)
 /* The most scratches that a gate takes. */
 static long gate_scratches(const struct topo *t)
 {
-    int most = 1;
-    for (int m = 0; m < t->nodes; m++)
-        most = topo_node_islands(t, m) > most ? topo_node_islands(t, m) : most;
-    return (long)t->islands * (3 + most) + t->nodes;
+    return (long)t->islands * (3 + topo_most_islands(t)) + t->nodes;
 }
 
 /* Two levels where the topology has them, the collective has a use for them, and the indices suffice; all ranks decide

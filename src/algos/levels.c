@@ -17,14 +17,12 @@ static int common_divisor(int x, int y)
 
 int algo_slices(const struct topo *topo)
 {
-    int common = 1, most = 1;
-    for (int m = 0; m < topo->nodes; m++) {
+    int common = 1;
+    for (int m = 0; m < topo->nodes && common <= SLICES_MAX; m++) {
         int k = topo_node_islands(topo, m);
-        most = k > most ? k : most;
-        if (common <= SLICES_MAX)
-            common *= k / common_divisor(common, k);
+        common *= k / common_divisor(common, k);
     }
-    return common <= SLICES_MAX ? common : most;
+    return common <= SLICES_MAX ? common : topo_most_islands(topo);
 }
 
 /* Number, among the islands of a node, of the one that carries the slice. Each carries one at least. */
@@ -35,9 +33,7 @@ static int carrier_of(const struct topo *topo, int node, int slices, int slice)
 
 int algo_cells_room(const struct topo *topo)
 {
-    int slices = algo_slices(topo), most = 1;
-    for (int m = 0; m < topo->nodes; m++)
-        most = topo_node_islands(topo, m) > most ? topo_node_islands(topo, m) : most;
+    int slices = algo_slices(topo), most = topo_most_islands(topo);
     /* A cell takes a scratch for each other island of the node and each other node, and one for the node's result. */
     int scratches = (ALGO_SCRATCHES - 8) / slices / (most + topo->nodes), channels = ALGO_CHANNELS / (2 * slices);
     return scratches < channels ? scratches : channels;
@@ -171,8 +167,7 @@ void algo_node_reduce(struct algo *a, struct algo_cells *c, struct algo_place ow
             cell->partial = algo_scratch(a, cell->range, a->call->exact);
             int step = algo_reduce(a, cell->partial, cell->range, false);
             for (int j = 0; j < c->mates; j++)
-                algo_operand(a, step, j == c->me ? own
-                             : (struct algo_place){.buffer = BUF_SCRATCH, .scratch = (uint16_t)theirs++});
+                algo_operand(a, step, j == c->me ? own : algo_scratch_at(theirs++));
             algo_after(a, step, (struct algo_span){recvs, recvs + others});
             cell->partial.made = algo_since(a, step);
         }

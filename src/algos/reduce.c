@@ -27,8 +27,7 @@ static void collect_cell(struct algo *a, struct algo_cells *c, struct algo_cell 
     struct algo_span recvs = algo_since(a, first);
     int step = algo_reduce(a, to, cell->range, true);
     for (int m = 0; m < n; m++)
-        algo_operand(a, step, m == c->node ? cell->partial
-                     : (struct algo_place){.buffer = BUF_SCRATCH, .scratch = (uint16_t)scratch++});
+        algo_operand(a, step, m == c->node ? cell->partial : algo_scratch_at(scratch++));
     algo_after(a, step, recvs);
     cell->made = algo_since(a, step);
 }
@@ -107,9 +106,7 @@ static void reduce_shares(struct algo *a, struct algo_place partial, int home)
         int recvs = first_recv + s * (k - 1), scratch = first_scratch + s * (k - 1);
         int step = algo_reduce(a, result, sub, true);
         for (int j = 0; j < k; j++)
-            algo_operand(a, step, j == own ? partial
-                         : (struct algo_place){.buffer = BUF_SCRATCH,
-                                               .scratch = (uint16_t)(scratch + (j - own - 1 + k) % k)});
+            algo_operand(a, step, j == own ? partial : algo_scratch_at(scratch + (j - own - 1 + k) % k));
         algo_after(a, step, (struct algo_span){recvs, recvs + k - 1});
         result.made = algo_since(a, step);
         algo_send(a, result, sub, topo_member(a->topo, home, w.owner[home]), w.number[home]);

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -12,24 +11,6 @@
 
 #define PROTOCOL 3             /* changes whenever two builds could not work together */
 #define MAGIC "hetmpi\1"
-
-/* Processes with this key can open each other's memory: same kernel, same process numbers. */
-static uint64_t host_key(void)
-{
-    char boot_id[64] = "";
-    struct stat pid_space;
-    uint64_t key = PROC_HASH_START;
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-
-    if (file) {
-        if (fgets(boot_id, sizeof(boot_id), file))
-            key = proc_hash(key, boot_id, strlen(boot_id));
-        fclose(file);
-    }
-    if (stat("/proc/self/ns/pid", &pid_space) == 0)
-        key = proc_hash(key, &pid_space.st_ino, sizeof(pid_space.st_ino));
-    return key;
-}
 
 /* The item of a list setting for this rank: `index` is the rank in MPI_COMM_WORLD, or in this communicator when the
  * list was given for it alone. */
@@ -46,7 +27,7 @@ static int fill_place(const struct comm *comm, struct comm_facts *facts)
     char item[64];
     int code;
 
-    facts->node_key = host_key();
+    facts->node_key = seg_host_key();
     if (comm->cfg->sim_nodes[0]) {
         code = list_item(proc_world_rank(), "SIM_NODES", comm->cfg->sim_nodes, item, sizeof(item));
         if (code)

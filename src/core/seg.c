@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/log.h"
+#include "core/proc.h"
 #include "hetmpi.h"
 
 /* Different for every segment that this process makes, and in practice for all others: a descriptor number that was
@@ -26,6 +27,23 @@ static uint64_t make_cookie(void)
     clock_gettime(CLOCK_REALTIME, &now);
     return ((uint64_t)getpid() << 40) ^ ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^
            (atomic_fetch_add(&made, 1) << 56) ^ 0x68746d70u;
+}
+
+uint64_t seg_host_key(void)
+{
+    char boot_id[64] = "";
+    struct stat pid_space;
+    uint64_t key = PROC_HASH_START;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+
+    if (file) {
+        if (fgets(boot_id, sizeof(boot_id), file))
+            key = proc_hash(key, boot_id, strlen(boot_id));
+        fclose(file);
+    }
+    if (stat("/proc/self/ns/pid", &pid_space) == 0)
+        key = proc_hash(key, &pid_space.st_ino, sizeof(pid_space.st_ino));
+    return key;
 }
 
 int seg_create(struct seg *seg, size_t bytes, struct seg_name *name)

@@ -19,6 +19,8 @@ struct seg_name { int32_t pid, fd; uint64_t bytes, cookie; };
 
 /* Creates and maps `bytes` of zeroes, all pages reserved (so a full node is HETMPI_ERR_MEMORY here, never SIGBUS
  * later). The first 8 bytes hold the cookie and belong to seg. */
+/* Processes with the same key can open each other's: same kernel, and a process number means the same to both. */
+uint64_t seg_host_key(void);
 int seg_create(struct seg *seg, size_t bytes, struct seg_name *name);
 int seg_open(struct seg *seg, const struct seg_name *name);
 void seg_clear(struct seg *seg);   /* unmaps and closes; fine on a zeroed seg */

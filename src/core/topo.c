@@ -138,6 +138,16 @@ void topo_clear(struct topo *topo)
     memset(topo, 0, sizeof(*topo));
 }
 
+int topo_most_islands(const struct topo *topo)
+{
+    int most = 1;
+
+    for (int m = 0; m < topo->nodes; m++)
+        if (topo_node_islands(topo, m) > most)
+            most = topo_node_islands(topo, m);
+    return most;
+}
+
 void topo_choose_levels(struct topo *topo, int asked, char *why, size_t bytes)
 {
     topo->levels = 1;

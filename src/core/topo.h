@@ -56,6 +56,8 @@ static inline int topo_member(const struct topo *t, int island, int position)
 {
     return t->members[t->island_first[island] + position];
 }
+int topo_most_islands(const struct topo *topo);   /* of any node */
+
 /* Islands on a node, and one of them by its number there. */
 static inline int topo_node_islands(const struct topo *t, int node)
 {

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/log.h"
+#include "core/seg.h"
 #include "hetmpi.h"
 
 #define PEER_ADDRESSES ((size_t)256 << 30)
@@ -26,27 +26,6 @@ struct ipc_handle {
     char vendor[SIM_VENDOR_BYTES];
 };
 _Static_assert(sizeof(struct ipc_handle) <= MEM_IPC_BYTES, "the handle does not fit");
-
-/* The same for two processes when a process number means the same to both: this boot of this kernel, and the process
- * namespace. */
-static uint64_t machine_key(void)
-{
-    char text[64] = "";
-    uint64_t key = 0xcbf29ce484222325ull;
-    struct stat space;
-    ssize_t n;
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-
-    if (fd >= 0) {
-        n = read(fd, text, sizeof(text));
-        close(fd);
-        for (ssize_t i = 0; i < n; i++)
-            key = (key ^ (unsigned char)text[i]) * 0x100000001b3ull;
-    }
-    if (stat("/proc/self/ns/pid", &space) == 0)
-        key = (key ^ (uint64_t)space.st_ino) * 0x100000001b3ull;
-    return key;
-}
 
 /* A slot of the head for the block's id. Called with the lock held. */
 static int take_slot(struct sim_block *block)
@@ -92,7 +71,7 @@ int mem_ipc_export(const void *ptr, mem_ipc_t *handle)
     pthread_mutex_unlock(&sim.lock);
     if (rc)
         return rc;
-    out.machine = machine_key();
+    out.machine = seg_host_key();
     out.cookie = sim.head->cookie;
     out.at = range.base - sim.arena.base;
     out.bytes = range.bytes;
@@ -114,7 +93,7 @@ static int check_handle(const struct ipc_handle *in)
     if (memcmp(in->vendor, sim.vendor, sizeof(in->vendor)) != 0)
         return err_set(HETMPI_ERR_DEVICE, "sim: the handle is of %.8s device memory (process %d); an %s device cannot "
                        "open it", in->vendor, in->pid, sim.vendor);
-    if (in->machine != machine_key())
+    if (in->machine != seg_host_key())
         return err_set(HETMPI_ERR_DEVICE, "sim: the handle of process %d is from another node (or another process "
                        "namespace)", in->pid);
     if (in->pid == getpid())

@@ -178,28 +178,13 @@ static bool comm_served(MPI_Comm comm)
 
 /* ---- the decision ---- */
 
-static bool reduces(enum pmpi_call call)
-{
-    switch (call) {
-    case PMPI_CALL_ALLREDUCE:
-    case PMPI_CALL_REDUCE:
-    case PMPI_CALL_REDUCE_SCATTER:
-    case PMPI_CALL_REDUCE_SCATTER_BLOCK:
-    case PMPI_CALL_SCAN:
-    case PMPI_CALL_EXSCAN:
-        return true;
-    default:
-        return false;
-    }
-}
-
 static bool on_hetmpi(const struct pmpi_args *args, int *answer)
 {
     int exists = 0;
 
     if (!comm_served(args->comm) || !(process.calls >> args->call & 1))
         return false;
-    if (!reduces(args->call))
+    if (!(pmpi_traits(args->call) & COLL_REDUCES))
         return pmpi_move(args, answer);
     return hetmpi_op_supported(args->recvtype, args->op, &exists) == HETMPI_SUCCESS && exists &&
            pmpi_reduce(args, answer);

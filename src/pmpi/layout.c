@@ -39,6 +39,20 @@ void layout_stop(void)
     PMPI_Type_free_keyval(&layouts.keyval);
 }
 
+/* Handles of these are MPI's own: not made of others, and never freed. */
+static bool of_mpi(int combiner)
+{
+    switch (combiner) {
+    case MPI_COMBINER_NAMED:
+    case MPI_COMBINER_F90_REAL:
+    case MPI_COMBINER_F90_COMPLEX:
+    case MPI_COMBINER_F90_INTEGER:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Whether a type's data, in its order, is what stands in memory from its address on. */
 static bool in_order(MPI_Datatype type, int combiner, int n_ints, int n_aints, int n_types)
 {
@@ -47,19 +61,10 @@ static bool in_order(MPI_Datatype type, int combiner, int n_ints, int n_aints, i
     MPI_Datatype of[1];
     bool plain;
 
-    switch (combiner) {
-    case MPI_COMBINER_NAMED:
-    case MPI_COMBINER_F90_REAL:
-    case MPI_COMBINER_F90_COMPLEX:
-    case MPI_COMBINER_F90_INTEGER:
+    if (of_mpi(combiner))
         return true;   /* pairs have gaps: their sizes tell */
-    case MPI_COMBINER_DUP:
-    case MPI_COMBINER_CONTIGUOUS:
-    case MPI_COMBINER_RESIZED:
-        break;
-    default:
+    if (combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_RESIZED)
         return false;
-    }
     if (n_ints > 1 || n_aints > 2 || n_types != 1 ||
         PMPI_Type_get_contents(type, n_ints, n_aints, n_types, ints, aints, of) != MPI_SUCCESS)
         return false;
@@ -71,8 +76,7 @@ static bool in_order(MPI_Datatype type, int combiner, int n_ints, int n_aints, i
         PMPI_Type_get_extent_x(of[0], &lower, &extent);
         plain = lower == 0 && extent == size;
     }
-    if (inner != MPI_COMBINER_NAMED && inner != MPI_COMBINER_F90_REAL && inner != MPI_COMBINER_F90_COMPLEX &&
-        inner != MPI_COMBINER_F90_INTEGER)
+    if (!of_mpi(inner))
         PMPI_Type_free(&of[0]);
     return plain;
 }

@@ -177,12 +177,6 @@ static void free_side(struct side *side)
 
 /* ---- the calls ---- */
 
-static bool rooted(enum pmpi_call call)
-{
-    return call == PMPI_CALL_BCAST || call == PMPI_CALL_GATHER || call == PMPI_CALL_GATHERV ||
-           call == PMPI_CALL_SCATTER || call == PMPI_CALL_SCATTERV;
-}
-
 /* Which sides this rank has, and what of them is copied. */
 static void describe_sides(struct move *move, bool root)
 {
@@ -296,7 +290,7 @@ bool pmpi_move(const struct pmpi_args *args, int *answer)
         .recv = {.buffer = args->recvbuf, .type = args->recvtype, .count = args->recvcount, .blocks = 1,
                  .item_counts = args->recvcounts, .item_displs = args->rdispls, .few = few[1]},
     };
-    bool root, served;
+    bool rooted = pmpi_traits(args->call) & COLL_ROOTED, root, served;
 
     if (args->call == PMPI_CALL_BARRIER) {
         *answer = pmpi_answer(hetmpi_barrier(args->comm));
@@ -304,14 +298,14 @@ bool pmpi_move(const struct pmpi_args *args, int *answer)
     }
     PMPI_Comm_rank(args->comm, &move.rank);
     PMPI_Comm_size(args->comm, &move.ranks);
-    if (rooted(args->call) && (args->root < 0 || args->root >= move.ranks))
+    if (rooted && (args->root < 0 || args->root >= move.ranks))
         return false;
     root = args->root == move.rank;
     if (args->call == PMPI_CALL_SCATTER || args->call == PMPI_CALL_SCATTERV)
         move.in_place = args->recvbuf == MPI_IN_PLACE;
     else
         move.in_place = args->call != PMPI_CALL_BCAST && args->sendbuf == MPI_IN_PLACE;
-    if (move.in_place && rooted(args->call) && !root)
+    if (move.in_place && rooted && !root)
         return false;
     describe_sides(&move, root);
     served = move_data(&move, answer);

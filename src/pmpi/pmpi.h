@@ -31,6 +31,18 @@ enum pmpi_call {
     PMPI_CALL_N
 };
 
+/* The table's traits of a call. */
+static inline unsigned pmpi_traits(enum pmpi_call call)
+{
+    static const unsigned char traits_of[PMPI_CALL_N] = {
+#define CALL(Name, name, NAME, traits, ...) [PMPI_CALL_##NAME] = traits,
+        COLL_ALL(CALL)
+#undef CALL
+    };
+
+    return traits_of[call];
+}
+
 /* An array of counts or displacements: int, or wider in MPI 4's calls of large counts. */
 struct pmpi_array { const void *at; size_t width; };
 long long pmpi_item(const struct pmpi_array *array, int index);

@@ -1,9 +1,9 @@
 /* The shm wire: reading what peers published; see shm.h. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/log.h"
+#include "core/proc.h"
 #include "hetmpi.h"
 #include "wire/shm.h"
 
@@ -210,7 +210,6 @@ static int unexpected_move(struct shm *shm, int local)
 /* Nothing has moved for long enough. *map: peers that nothing was received from are worth a look. */
 static bool is_stalled(struct shm *shm, bool *map)
 {
-    struct timespec now;
     uint64_t ns;
 
     shm->fruitless++;
@@ -219,8 +218,7 @@ static bool is_stalled(struct shm *shm, bool *map)
         return shm->fruitless % SHM_STALL == 0;
     if (shm->fruitless % SHM_STALL_LOOK)
         return false;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    ns = proc_now_ns();
     if (shm->fruitless > SHM_STALL_LOOK && ns - shm->still_ns < SHM_STALL_NS)
         return false;
     shm->still_ns = ns;
