@@ -211,7 +211,7 @@ static bool parse_value(struct cfg *cfg, const struct setting *setting, const ch
         memcpy(field, &size, sizeof(size));
         return true;
     case KIND_RATE:
-        if (!cfg_parse_size(text, &size) || size > INT64_MAX)
+        if (!cfg_parse_size(text, &size) || (double)size >= 0x1p63)
             return false;
         real = (double)size;
         memcpy(field, &real, sizeof(real));

@@ -171,10 +171,11 @@ void cfg_write_size(size_t size, char *text, size_t bytes)
     snprintf(text, bytes, "%zu%.*s", size, unit > 0, &"KMGT"[unit > 0 ? unit - 1 : 0]);
 }
 
-/* To the nanosecond, in the largest unit that needs no fraction. */
+/* In the largest unit that needs no fraction; to the nanosecond, and to the microsecond where a double holds no more: the
+ * text reads back as what writes it. */
 void cfg_write_time(double seconds, char *text, size_t bytes)
 {
-    long long ns = llround(seconds * 1e9);
+    long long ns = seconds < 1e6 ? llround(seconds * 1e9) : llround(seconds * 1e6) * 1000;
 
     if (ns % 1000000000 == 0)
         snprintf(text, bytes, "%lld", ns / 1000000000);
