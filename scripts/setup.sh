@@ -4,7 +4,7 @@
 set -euo pipefail
 
 demo=(gcc libc6-dev make cmake ninja-build pkg-config python3 openmpi-bin libopenmpi-dev libcmocka-dev libjson-c-dev
-      zlib1g-dev gnuplot-nox)
+      libibverbs-dev zlib1g-dev gnuplot-nox)
 check=("${demo[@]}" g++ gfortran python3-dev python3-venv mpich libmpich-dev mandoc)
 ci=("${check[@]}" clang libclang-rt-14-dev)
 

@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "core/log.h"
 #include "core/proc.h"
+#include "mem/reg_cache.h"
 
 static int report(const char *function, int code)
 {
@@ -43,6 +44,7 @@ int hetmpi_free(void *ptr)
     if (what.kind == MEM_HOST || what.base != ptr)
         return report("free", err_set(HETMPI_ERR_ARG, "free: %p was not returned by hetmpi_malloc, or is freed already",
                                       ptr));
+    reg_forget(ptr);
     return report("free", what.kind == MEM_DEVICE ? mem_free(ptr) : mem_host_free(ptr));
 }
 
@@ -132,5 +134,7 @@ int hetmpi_deregister(void *ptr)
 
     if (!code && !ptr)
         code = err_set(HETMPI_ERR_ARG, "deregister: ptr is NULL");
+    if (!code)
+        reg_forget(ptr);
     return report("deregister", code ? code : mem_host_unregister(ptr));
 }

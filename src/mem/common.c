@@ -403,3 +403,8 @@ int plain_no_ipc(void)
 {
     return err_set(HETMPI_ERR_UNSUPPORTED, "device memory handles: this rank has no device (vendor cpu)");
 }
+
+int plain_no_dmabuf(void)
+{
+    return err_set(HETMPI_ERR_UNSUPPORTED, "dma-buf: this rank has no device, hence no device memory");
+}

@@ -62,6 +62,7 @@ void plain_query(const void *ptr, struct mem_pointer *out);
 void plain_copy(void *dst, const void *src, size_t bytes);
 void plain_wait_value(const _Atomic uint64_t *word, uint64_t value);
 int plain_no_ipc(void);                                   /* the error of the mem_ipc_ calls */
+int plain_no_dmabuf(void);
 
 /* Host memory aligned for vectors, pages, huge pages; NULL: none left. Freed by free(). */
 void *heap_alloc(size_t bytes);

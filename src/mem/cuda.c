@@ -5,6 +5,7 @@
 #include "mem/gpu.h"
 
 #include <cuda.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "hetmpi.h"
@@ -15,6 +16,8 @@ static struct {
     CUresult (*ctx_pop)(CUcontext *);
     CUresult (*retain)(CUcontext *, CUdevice);
     CUresult (*attributes)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+    CUresult (*device_attribute)(int *, CUdevice_attribute, CUdevice);
+    CUresult (*export_range)(void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
     CUresult (*write_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 } driver;
@@ -48,7 +51,8 @@ int gpu_vendor_start(void)
     static const struct { const char *name; void *entry; } entries[] = {
         {"cuCtxGetCurrent", &driver.ctx_get}, {"cuCtxPushCurrent", &driver.ctx_push},
         {"cuCtxPopCurrent", &driver.ctx_pop}, {"cuDevicePrimaryCtxRetain", &driver.retain},
-        {"cuPointerGetAttributes", &driver.attributes}, {"cuStreamWriteValue64", &driver.write_value},
+        {"cuPointerGetAttributes", &driver.attributes}, {"cuDeviceGetAttribute", &driver.device_attribute},
+        {"cuMemGetHandleForAddressRange", &driver.export_range}, {"cuStreamWriteValue64", &driver.write_value},
         {"cuStreamWaitValue64", &driver.wait_value},
     };
     int code = HETMPI_SUCCESS;
@@ -153,6 +157,27 @@ int gpu_vendor_host_alloc(size_t bytes, void **ptr)
 int gpu_vendor_host_free(void *ptr)
 {
     return gpu_result(cudaFreeHost(ptr), "free of pinned host memory %p", ptr);
+}
+
+/* The driver exports whole pages. */
+int gpu_vendor_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)ptr;
+    uintptr_t first = at - at % page, end = at + bytes + (page - 1) - (at + bytes + (page - 1)) % page;
+    int supported = 0, made = -1;
+    CUresult result;
+
+    if (driver.device_attribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, gpu_device()) != CUDA_SUCCESS ||
+        !supported)
+        return err_set(HETMPI_ERR_UNSUPPORTED, "dma-buf: the driver of device %d exports none (NVIDIA's open kernel modules "
+                       "are needed, and Linux 5.12 or newer)", gpu_device());
+    result = driver.export_range(&made, first, end - first, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    if (result != CUDA_SUCCESS)
+        return err_set(HETMPI_ERR_DEVICE, "dma-buf: %zu bytes of memory of device %d at %p are not exported: the driver "
+                       "answers %d", bytes, gpu_device(), ptr, (int)result);
+    *fd = made;
+    *offset = at - first;
+    return HETMPI_SUCCESS;
 }
 
 int gpu_vendor_call_back(cudaStream_t stream, void (*function)(void *), void *data)

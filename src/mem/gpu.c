@@ -233,6 +233,14 @@ int mem_query(const void *ptr, struct mem_pointer *out)
     return HETMPI_SUCCESS;
 }
 
+int mem_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset)
+{
+    int code;
+
+    GPU_WITHIN(code, gpu_vendor_dmabuf(ptr, bytes, fd, offset));
+    return code;
+}
+
 /*
  * Memory of other processes
  */

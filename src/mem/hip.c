@@ -3,6 +3,7 @@
  */
 #include "mem/gpu.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "core/log.h"
@@ -106,6 +107,30 @@ int gpu_vendor_host_alloc(size_t bytes, void **ptr)
 int gpu_vendor_host_free(void *ptr)
 {
     return gpu_result(hipHostFree(ptr), "free of pinned host memory %p", ptr);
+}
+
+/* Of the runtime below HIP, which has loaded it: ROCm 5.6 and newer. */
+int gpu_vendor_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset)
+{
+    int (*export)(const void *, size_t, int *, uint64_t *) = NULL;
+    void *hsa = dlopen("libhsa-runtime64.so.1", RTLD_NOW | RTLD_NOLOAD);
+    int made = -1, result;
+
+    if (hsa)
+        *(void **)&export = dlsym(hsa, "hsa_amd_portable_export_dmabuf");
+    if (!export) {
+        if (hsa)
+            dlclose(hsa);
+        return err_set(HETMPI_ERR_UNSUPPORTED, "dma-buf: libhsa-runtime64 has no hsa_amd_portable_export_dmabuf (ROCm 5.6 or "
+                       "newer is needed)");
+    }
+    result = export(ptr, bytes, &made, offset);
+    dlclose(hsa);
+    if (result)
+        return err_set(HETMPI_ERR_DEVICE, "dma-buf: %zu bytes of memory of device %d at %p are not exported: HSA answers %d",
+                       bytes, gpu_device(), ptr, result);
+    *fd = made;
+    return HETMPI_SUCCESS;
 }
 
 /* hipLaunchHostFunc is declared by HIP 5 and missing in its library, so that the older call is used. */

@@ -113,6 +113,15 @@ int mem_ipc_close(void *ptr)
     return plain_no_ipc();
 }
 
+int mem_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset)
+{
+    (void)ptr;
+    (void)bytes;
+    (void)fd;
+    (void)offset;
+    return plain_no_dmabuf();
+}
+
 int mem_stream_create(mem_stream_t **stream)
 {
     mem_stream_t *made = calloc(1, sizeof(*made));

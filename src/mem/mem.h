@@ -87,6 +87,11 @@ int mem_ipc_export(const void *ptr, mem_ipc_t *handle);    /* ptr: as returned b
 int mem_ipc_open(const mem_ipc_t *handle, void **ptr);
 int mem_ipc_close(void *ptr);
 
+/* A dma-buf through which a NIC reaches device memory: its descriptor, which the caller closes, and where in it ptr lies.
+ * The NIC's driver may still refuse it. HETMPI_ERR_UNSUPPORTED: this runtime, or its driver, has none;
+ * HETMPI_ERR_DEVICE: not for this memory. */
+int mem_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset);
+
 /* Streams and events. A stream has one lane of work; different streams overlap. */
 int mem_stream_create(mem_stream_t **stream);              /* for the library's own work */
 int mem_stream_create_user(mem_stream_t **stream);         /* for an application: never holds up the library's own */

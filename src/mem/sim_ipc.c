@@ -285,3 +285,23 @@ int mem_ipc_close(void *ptr)
     sim_block_free(range.owner);
     return HETMPI_SUCCESS;
 }
+
+/* The arena's own descriptor: no dma-buf, so that a kernel refuses it; whoever plays a NIC may map it. */
+int mem_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset)
+{
+    uintptr_t at = (uintptr_t)ptr;
+    struct range range;
+    int copy;
+
+    if (!sim.has_device)
+        return plain_no_dmabuf();
+    if (!range_find(at, &range) || range.kind != RANGE_DEVICE || bytes > range.bytes - (at - range.base))
+        return err_set(HETMPI_ERR_DEVICE, "dma-buf: %zu bytes at %p are not in one allocation of this process's device",
+                       bytes, ptr);
+    copy = fcntl(sim.fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return err_set(HETMPI_ERR_DEVICE, "dma-buf: no descriptor for %zu bytes at %p: %s", bytes, ptr, strerror(errno));
+    *fd = copy;
+    *offset = at - sim.arena.base;
+    return HETMPI_SUCCESS;
+}
