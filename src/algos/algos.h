@@ -155,17 +155,14 @@ struct algo_collect {
 };
 struct algo_span algo_collect(struct algo *a, const struct algo_collect *c);
 
-/* The builders; a collective with blocks of different lengths has the steps of the one with equal blocks, but for
- * gatherv and scatterv, where the root alone knows the lengths. */
+/* The builders; a collective with blocks of different lengths has the steps of the one with equal blocks. */
 void algo_allreduce(struct algo *a);
 void algo_reduce_to_root(struct algo *a);
 void algo_bcast(struct algo *a);
 void algo_allgather(struct algo *a);
 void algo_reduce_scatter_block(struct algo *a);
 void algo_gather(struct algo *a);
-void algo_gatherv(struct algo *a);
 void algo_scatter(struct algo *a);
-void algo_scatterv(struct algo *a);
 void algo_alltoall(struct algo *a);
 void algo_scan(struct algo *a);
 

@@ -87,10 +87,11 @@ static int most_segments(const struct topo *t, int enough, int *most)
 /* With more than two islands, messages of a pair are told apart by the segments inside it: allreduce takes two channels
  * for each, and a scratch for each and every other island; bcast takes one channel. The rest has one message a pair and
  * at most three scratches an island; alltoall in place has one for each other rank. */
-static int check_limits(const struct topo *t, enum coll_kind kind)
+static int check_limits(const struct topo *t, const struct sched_call *call)
 {
     int most = 1, room = ALGO_CHANNELS;
-    if (coll_traits(kind) & COLL_PAIRS) {
+    enum coll_kind kind = call->kind;
+    if (sched_pairs(call)) {
         if (t->ranks > ALGO_SCRATCHES)
             return err_set(HETMPI_ERR_UNSUPPORTED, "schedule: %s over %d ranks: at most %d", coll_name(kind), t->ranks,
                            ALGO_SCRATCHES);
@@ -181,8 +182,8 @@ int sched_build(const struct topo *topo, const struct sched_call *call, struct s
         [COLL_ALLREDUCE] = algo_allreduce, [COLL_REDUCE] = algo_reduce_to_root, [COLL_BCAST] = algo_bcast,
         [COLL_ALLGATHER] = algo_allgather, [COLL_REDUCE_SCATTER_BLOCK] = algo_reduce_scatter_block,
         [COLL_REDUCE_SCATTER] = algo_reduce_scatter_block, [COLL_ALLGATHERV] = algo_allgather,
-        [COLL_GATHER] = algo_gather, [COLL_SCATTER] = algo_scatter, [COLL_GATHERV] = algo_gatherv,
-        [COLL_SCATTERV] = algo_scatterv, [COLL_ALLTOALL] = algo_alltoall, [COLL_ALLTOALLV] = algo_alltoall,
+        [COLL_GATHER] = algo_gather, [COLL_SCATTER] = algo_scatter, [COLL_GATHERV] = algo_gather,
+        [COLL_SCATTERV] = algo_scatter, [COLL_ALLTOALL] = algo_alltoall, [COLL_ALLTOALLV] = algo_alltoall,
         [COLL_SCAN] = algo_scan, [COLL_EXSCAN] = algo_scan,
     };
     if ((unsigned)call->kind >= COLL_KINDS || !builders[call->kind])
@@ -193,7 +194,7 @@ int sched_build(const struct topo *topo, const struct sched_call *call, struct s
     bool two_levels, shared = false;
     int code = choose_levels(topo, call->kind, &two_levels);
     if (!code && !two_levels)
-        code = check_limits(topo, call->kind);
+        code = check_limits(topo, call);
     if (!code && !two_levels)
         code = choose_shared(topo, call->kind, &shared);
     if (code)

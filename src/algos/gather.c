@@ -5,10 +5,27 @@
  *
  * Wire bytes: an island of m ranks sends m N, a rank its own block; the root's island sends nothing.
  *
- * Gatherv: the root alone knows the lengths, so its ranks cannot share what others send; every rank sends its block
- * straight to the root. Wire bytes: its block. Steps: one message, at the root one for each other rank.
+ * Gatherv takes the same steps: all ranks know the lengths from their meeting; the ranks of the root's island then share
+ * the blocks, not the bytes. Straight, where they do not know them: every rank sends its block to the root itself. Wire
+ * bytes: its block. Steps: one message, at the root one for each other rank.
  */
 #include "algos/algos.h"
+
+static void go_straight(struct algo *a)
+{
+    const struct topo *t = a->topo;
+    int root = a->call->root, n = t->ranks;
+    if (t->rank != root) {
+        algo_send(a, algo_user(BUF_SEND), algo_my_block(a), root, 0);
+        return;
+    }
+    for (int i = 1; i < n; i++) {
+        int rank = (root + i) % n;
+        algo_recv(a, algo_user(BUF_RECV), algo_block_of(a, rank), rank, 0);
+    }
+    if (!a->call->in_place)
+        algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), algo_my_block(a));
+}
 
 void algo_gather(struct algo *a)
 {
@@ -19,6 +36,10 @@ void algo_gather(struct algo *a)
     a->sched->send_layout = placed ? LAYOUT_NONE : LAYOUT_BLOCK;
     a->sched->recv_layout = am_root ? LAYOUT_BLOCKS : LAYOUT_NONE;
 
+    if (a->call->straight) {
+        go_straight(a);
+        return;
+    }
     if (own != home) {   /* wires read any memory */
         for (struct algo_meet m = algo_meet(a, block, CUT_WEIGHT, home); algo_meet_next(a, &m);)
             algo_send(a, algo_user(BUF_SEND), m.segment, topo_member(t, home, m.position), 0);
@@ -49,23 +70,4 @@ void algo_gather(struct algo *a)
         if (am_root)
             algo_deliver(a, to, all, algo_since(a, step), (struct algo_span){0, 0});
     }
-}
-
-void algo_gatherv(struct algo *a)
-{
-    const struct topo *t = a->topo;
-    int root = a->call->root, n = t->ranks;
-    bool am_root = t->rank == root, placed = am_root && a->call->in_place;
-    a->sched->send_layout = placed ? LAYOUT_NONE : LAYOUT_BLOCK;
-    a->sched->recv_layout = am_root ? LAYOUT_BLOCKS : LAYOUT_NONE;
-    if (!am_root) {
-        algo_send(a, algo_user(BUF_SEND), algo_my_block(a), root, 0);
-        return;
-    }
-    for (int i = 1; i < n; i++) {
-        int rank = (root + i) % n;
-        algo_recv(a, algo_user(BUF_RECV), algo_block_of(a, rank), rank, 0);
-    }
-    if (!placed)
-        algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), algo_my_block(a));
 }

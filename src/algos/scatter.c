@@ -6,10 +6,27 @@
  * Wire bytes: the root's island of m ranks sends (n - m) N for n ranks in all, in proportion to its ranks' weights; the
  * others send nothing.
  *
- * Scatterv: the root alone knows the lengths, so it sends every block to its owner itself. Wire bytes: all blocks but
- * its own.
+ * Scatterv takes the same steps: all ranks know the lengths from their meeting; the ranks of the root's island then share
+ * the blocks, not the bytes. Straight, where they do not know them: the root sends every block to its owner itself. Wire
+ * bytes: all blocks but its own.
  */
 #include "algos/algos.h"
+
+static void go_straight(struct algo *a)
+{
+    const struct topo *t = a->topo;
+    int root = a->call->root, n = t->ranks;
+    if (t->rank != root) {
+        algo_recv(a, algo_user(BUF_RECV), algo_my_block(a), root, 0);
+        return;
+    }
+    for (int i = 1; i < n; i++) {
+        int rank = (root + i) % n;
+        algo_send(a, algo_user(BUF_SEND), algo_block_of(a, rank), rank, 0);
+    }
+    if (!a->call->in_place)
+        algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), algo_my_block(a));
+}
 
 /* Root's island: the root's blocks for one island, each reader's part of them to `to`. What the root reads itself
  * stands where it is. Returns the step. */
@@ -61,6 +78,10 @@ void algo_scatter(struct algo *a)
     a->sched->send_layout = am_root ? LAYOUT_BLOCKS : LAYOUT_NONE;
     a->sched->recv_layout = placed ? LAYOUT_NONE : LAYOUT_BLOCK;
 
+    if (a->call->straight) {
+        go_straight(a);
+        return;
+    }
     if (a->island == home) {
         for (int i = 1; i < k; i++)   /* the others first: they need a wire */
             pass_on(a, (home + i) % k, am_root);
@@ -69,23 +90,4 @@ void algo_scatter(struct algo *a)
     }
     for (struct algo_meet m = algo_meet(a, algo_my_block(a), CUT_WEIGHT, home); algo_meet_next(a, &m);)
         algo_recv(a, algo_user(BUF_RECV), m.segment, topo_member(t, home, m.position), 0);
-}
-
-void algo_scatterv(struct algo *a)
-{
-    const struct topo *t = a->topo;
-    int root = a->call->root, n = t->ranks;
-    bool am_root = t->rank == root, placed = am_root && a->call->in_place;
-    a->sched->send_layout = am_root ? LAYOUT_BLOCKS : LAYOUT_NONE;
-    a->sched->recv_layout = placed ? LAYOUT_NONE : LAYOUT_BLOCK;
-    if (!am_root) {
-        algo_recv(a, algo_user(BUF_RECV), algo_my_block(a), root, 0);
-        return;
-    }
-    for (int i = 1; i < n; i++) {
-        int rank = (root + i) % n;
-        algo_send(a, algo_user(BUF_SEND), algo_block_of(a, rank), rank, 0);
-    }
-    if (!placed)
-        algo_copy(a, algo_user(BUF_SEND), algo_user(BUF_RECV), algo_my_block(a));
 }

@@ -44,10 +44,10 @@ enum {
     CALL(Scatter, scatter, SCATTER, COLL_ROOTED | COLL_BLOCKS,                                                      \
          (IN, sendbuf), (COUNT, sendcount), (TYPE, sendtype),                                                       \
          (OUT, recvbuf), (COUNT, recvcount), (TYPE, recvtype), (ROOT, root), (COMM, comm))                          \
-    CALL(Gatherv, gatherv, GATHERV, COLL_ROOTED | COLL_PAIRS | COLL_OWN_TABLE,                                      \
+    CALL(Gatherv, gatherv, GATHERV, COLL_ROOTED | COLL_BLOCKS | COLL_OWN_TABLE,                                     \
          (IN, sendbuf), (COUNT, sendcount), (TYPE, sendtype),                                                       \
          (OUT, recvbuf), (COUNTS, recvcounts), (DISPLS, rdispls), (TYPE, recvtype), (ROOT, root), (COMM, comm))     \
-    CALL(Scatterv, scatterv, SCATTERV, COLL_ROOTED | COLL_PAIRS | COLL_OWN_TABLE,                                   \
+    CALL(Scatterv, scatterv, SCATTERV, COLL_ROOTED | COLL_BLOCKS | COLL_OWN_TABLE,                                  \
          (IN, sendbuf), (COUNTS, sendcounts), (DISPLS, sdispls), (TYPE, sendtype),                                  \
          (OUT, recvbuf), (COUNT, recvcount), (TYPE, recvtype), (ROOT, root), (COMM, comm))                          \
     CALL(Alltoall, alltoall, ALLTOALL, COLL_PAIRS,                                                                  \

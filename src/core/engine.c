@@ -206,9 +206,10 @@ static int post(struct comm *comm, struct op *op)
         small_payload(comm, &op->call, &data, &bytes);
         return small_post(comm, &op->meet, &op->call, op->stage ? comm->small_stage : data, bytes);
     }
-    if (pairs_may(comm, &op->call))
-        return pairs_post(comm, &op->meet, &op->call, !mem_on_device(op->call.send) && !mem_on_device(op->call.recv));
-    return meet_post(comm, &op->meet, call_what(&op->call), op->call.agree, data, bytes);
+    if (coll_traits(op->call.kind) & COLL_OWN_TABLE)
+        return pairs_post(comm, &op->meet, &op->call, pairs_may(comm, &op->call) && !mem_on_device(op->call.send) &&
+                          !mem_on_device(op->call.recv));
+    return meet_post(comm, &op->meet, call_what(&op->call), op->call.agree, NULL, 0);
 }
 
 static int step_queued(struct comm *comm, struct op *op)
@@ -229,6 +230,7 @@ static int step_met(struct comm *comm, struct op *op, bool *done)
 {
     bool others = coll_traits(op->call.kind) & COLL_OWN_TABLE;   /* may have blocks where this rank has none */
     bool all_here;
+    size_t most = op->call.count;
     int code = tables_check(comm, &op->call, &op->meet);
 
     if (code == COMM_AGAIN) {
@@ -239,9 +241,11 @@ static int step_met(struct comm *comm, struct op *op, bool *done)
         return code;
     /* Not before: what the others posted stands only until they have posted twice more. */
     all_here = pairs_may(comm, &op->call) && pairs_all_here(comm, op->meet.number);
-    if (!op->small && !all_here && op->call.kind != COLL_BARRIER && (op->call.count || others))
+    if (pairs_tell(comm, op->call.kind))
+        most = pairs_told(comm, op->meet.number, NULL);
+    if (!op->small && !all_here && op->call.kind != COLL_BARRIER && (most || others))
         comm->ran = true;
-    if (op->call.kind == COLL_BARRIER || op->call.count == 0) {
+    if (op->call.kind == COLL_BARRIER || most == 0) {
         *done = true;
         return HETMPI_SUCCESS;
     }
@@ -359,7 +363,7 @@ static int reserve(struct op *op)
 
     op->small = small_fits(comm, &op->call);
     op->stage = needs_stage(op);
-    if (code || op->call.kind == COLL_BARRIER || op->call.count == 0)
+    if (code || op->call.kind == COLL_BARRIER || (op->call.count == 0 && !pairs_tell(comm, op->call.kind)))
         return code;
     if (!op->small)
         return exec_plan_make(comm, &op->call, &op->plan);

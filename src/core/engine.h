@@ -130,12 +130,18 @@ int small_combine(struct comm *comm, const struct call *call, uint64_t number, v
 /* Bytes of the result, packed (0: this rank gets none). */
 size_t small_result_bytes(const struct comm *comm, const struct call *call);
 
-/* small_pairs.c: the short cut of those whose counts only pairs of ranks know: it may be tried (all ranks alike); posts
- * this rank's part, with its data if the CPU can read them and they are few; all posts have data; and after that. */
+/* small_pairs.c: those whose counts only pairs of ranks know (COLL_OWN_TABLE). The short cut may be tried (all ranks
+ * alike); posts this rank's part, with its data if it may, the CPU can read them, and they are few; all posts have data;
+ * and after that. */
 bool pairs_may(const struct comm *comm, const struct call *call);
-int pairs_post(struct comm *comm, struct meet *meet, const struct call *call, bool readable);
+int pairs_post(struct comm *comm, struct meet *meet, const struct call *call, bool may);
 bool pairs_all_here(const struct comm *comm, uint64_t number);
 void pairs_combine(const struct comm *comm, const struct call *call, uint64_t number);
+/* gatherv, scatterv: after the meeting every rank knows the lengths of all blocks, and their schedule is gather's or
+ * scatter's. Returns the greatest, and fills counts [size] (or NULL). Where it is not so (all ranks alike: one island,
+ * which has nothing to share; too many ranks), the blocks go straight to and from the root. */
+bool pairs_tell(const struct comm *comm, enum coll_kind kind);
+size_t pairs_told(const struct comm *comm, uint64_t number, size_t *counts);
 /* Blocking, as small_run. COMM_AGAIN: the meeting is over, and the rest is the engine's: see op->met. */
 int pairs_run(struct comm *comm, const struct call *call, struct meet *meet);
 

@@ -266,6 +266,7 @@ void exec_release(struct comm *comm)
     free(exec->srcs);
     sched_free(exec->own.sched);
     free(exec->own.scratch_at);
+    free(exec->counts);
     free(exec);
     comm->exec = NULL;
 }

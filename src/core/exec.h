@@ -33,6 +33,7 @@ struct exec_plan {
     size_t *scratch_at, scratch_at_room;   /* see struct exec */
     size_t scratch_slot, aside_at;
     bool aside, scale_straight;
+    bool pairs;                      /* sched_pairs */
 };
 
 /* How much of what runs share there is, or is wanted. */
@@ -41,6 +42,7 @@ struct exec_room { size_t runs, started, srcs, events, scratch; };
 struct exec {
     struct call call;
     uint64_t number;
+    size_t *counts;                  /* [communicator ranks] of call, where the meeting told them */
     struct exec_plan own;            /* of calls that come without one */
     bool running;
     /* Persistent calls are planned while others run: memory grows between runs, to the most that a plan asked for. */

@@ -87,12 +87,12 @@ static size_t choose_piece(const struct comm *comm, const struct call *call)
 
 /* Elements of a chunk: the same on all ranks. Large enough to be worth a step, small enough that filling and draining
  * the pipeline is a small part of the whole. */
-static size_t choose_chunk(const struct comm *comm, const struct call *call)
+static size_t choose_chunk(const struct comm *comm, const struct call *call, bool pairs)
 {
     size_t each = space_element(comm, call), total = call->count * each, bytes, elements;
     unsigned traits = coll_traits(call->kind);
 
-    if (traits & COLL_PAIRS && !(traits & COLL_CHAIN)) {
+    if (pairs && !(traits & COLL_CHAIN)) {
         elements = choose_piece(comm, call);
         return elements < call->count ? elements : call->count;
     }
@@ -115,7 +115,7 @@ static size_t choose_chunk(const struct comm *comm, const struct call *call)
     return elements < call->count ? elements : call->count;
 }
 
-static int choose_window(const struct comm *comm, const struct exec_plan *plan)
+static int choose_window(const struct comm *comm, size_t chunks)
 {
     size_t window = comm->cfg->window > 0 ? (size_t)comm->cfg->window
                   : comm->topo.nodes > 1 && !comm->any_device ? WINDOW_NODES
@@ -123,7 +123,7 @@ static int choose_window(const struct comm *comm, const struct exec_plan *plan)
 
     if (window > WINDOW_MAX)
         window = WINDOW_MAX;
-    return (int)(window < plan->chunks ? window : plan->chunks);
+    return (int)(window < chunks ? window : chunks);
 }
 
 /* Most elements that a scratch range has in any chunk. Blocks that end in a chunk can move its cuts by less than an
@@ -134,10 +134,11 @@ static size_t most_of(const struct comm *comm, const struct call *call, const st
     size_t before = (plan->chunks - 1) * plan->chunk, first, length, last;
     struct sched_chunk begin = {0, plan->chunk, call->counts[SIDE_RECV]};
     struct sched_chunk end = {before, call->count - before, call->counts[SIDE_RECV]};
+    bool uneven = coll_traits(call->kind) & (COLL_TABLE | COLL_OWN_TABLE);
 
     sched_range_at(&comm->topo, range, &begin, &first, &length);
     sched_range_at(&comm->topo, range, &end, &first, &last);
-    return (length > last ? length : last) + (begin.counts ? 2 * SCHED_ALIGN : 0);
+    return (length > last ? length : last) + (uneven ? 2 * SCHED_ALIGN : 0);
 }
 
 static void *grow(void *memory, size_t *room, size_t need, size_t each)
@@ -189,8 +190,10 @@ static size_t most_bytes(const struct comm *comm, const struct call *call, int s
 {
     size_t bytes = call->count * red_size(call->type);
 
-    if (call->counts[side])
+    if (call->displs[side] || (call->counts[side] && call->kind == COLL_REDUCE_SCATTER))
         return SIZE_MAX / 2;
+    if (call->counts[side])
+        return call->counts[side][comm->rank] * red_size(call->type);
     switch (call->kind) {
     case COLL_ALLREDUCE:
     case COLL_REDUCE:
@@ -245,6 +248,7 @@ static struct sched_call sched_key(const struct comm *comm, const struct call *c
     key.exact = red_wide_size(call->type) != red_size(call->type) &&
                 (comm->cfg->wire_precision == CFG_PRECISION_EXACT || coll_traits(call->kind) & COLL_CHAIN);
     key.in_place = call->in_place && call->kind != COLL_REDUCE_SCATTER;
+    key.straight = coll_tells(call->kind) && !pairs_tell(comm, call->kind);
     key.scale = call->premul;
     key.stage_send = key.scale || needs_staging(call->send, most_bytes(comm, call, SIDE_SEND));
     /* Buffers in place are staged both or not at all. */
@@ -294,10 +298,11 @@ static int make_plan(struct comm *comm, const struct call *call, struct exec_pla
     sched_share(sched);
     sched_free(plan->sched);
     plan->sched = sched;
+    plan->pairs = sched_pairs(&key);
     plan->scale_straight = !needs_staging(call->send, most_bytes(comm, call, SIDE_SEND));
-    plan->chunk = choose_chunk(comm, call);
+    plan->chunk = choose_chunk(comm, call, plan->pairs);
     plan->chunks = sched_chunks(call->count, plan->chunk);
-    plan->window = choose_window(comm, plan);
+    plan->window = choose_window(comm, plan->chunks);
     code = lay_out_scratch(comm, call, plan, &scratch);
     if (code)
         return code;
@@ -370,14 +375,24 @@ void exec_ended(struct exec *exec)
 
 static int want_exec(struct comm *comm)
 {
-    if (!comm->exec)
-        comm->exec = calloc(1, sizeof(*comm->exec));
-    return comm->exec ? HETMPI_SUCCESS : err_set(HETMPI_ERR_MEMORY, "no memory to run a collective");
+    struct exec *exec = comm->exec;
+
+    if (exec)
+        return HETMPI_SUCCESS;
+    exec = calloc(1, sizeof(*exec));
+    if (exec)
+        exec->counts = malloc((size_t)comm->size * sizeof(*exec->counts));
+    if (!exec || !exec->counts) {
+        free(exec);
+        return err_set(HETMPI_ERR_MEMORY, "no memory to run a collective");
+    }
+    comm->exec = exec;
+    return HETMPI_SUCCESS;
 }
 
 /* The provider, and the wires that the schedule uses. A wire that cannot be opened is told by the message that needs it:
  * with few elements there may be none. */
-static int open_paths(struct comm *comm, const struct call *call, const struct exec_plan *plan)
+static int open_paths(struct comm *comm, const struct exec_plan *plan)
 {
     struct wire *wire;
     size_t messages = 0;
@@ -396,19 +411,32 @@ static int open_paths(struct comm *comm, const struct call *call, const struct e
         if (wire && wire->ops->reserve)
             code = wire->ops->reserve(wire, messages);
     }
-    return code || coll_traits(call->kind) & COLL_PAIRS ? code : open_island(comm);
+    return code || plan->pairs ? code : open_island(comm);
+}
+
+/* Where only the meeting will tell the counts: the longest call that there can be, so that there is room for any. */
+static struct call longest(const struct comm *comm, const struct call *call)
+{
+    struct call most = *call;
+
+    if (!pairs_tell(comm, call->kind))
+        return most;
+    most.count = SIZE_MAX / 2 / (red_size(call->type) * (size_t)comm->size);
+    most.counts[SIDE_SEND] = most.counts[SIDE_RECV] = NULL;
+    return most;
 }
 
 int exec_plan_make(struct comm *comm, const struct call *call, struct exec_plan **out)
 {
     struct exec_plan *plan = calloc(1, sizeof(*plan));
+    struct call most = longest(comm, call);
     int code;
 
     if (!plan)
         return err_set(HETMPI_ERR_MEMORY, "no memory to plan a collective");
     code = want_exec(comm);
     if (!code)
-        code = make_plan(comm, call, plan);
+        code = make_plan(comm, &most, plan);
     if (code)
         goto free_plan;
     if (mem_has_device())
@@ -416,7 +444,7 @@ int exec_plan_make(struct comm *comm, const struct call *call, struct exec_plan 
     if (!comm->exec->running)
         code = fit(comm->exec);
     if (!code)
-        code = open_paths(comm, call, plan);
+        code = open_paths(comm, plan);
     if (code)
         goto free_plan;
     *out = plan;
@@ -436,6 +464,13 @@ void exec_plan_free(struct exec_plan *plan)
     free(plan);
 }
 
+/* All ranks' counts, from the meeting: from here on the call is like one that all ranks made with them. */
+static void learn_counts(const struct comm *comm, struct exec *exec)
+{
+    exec->call.count = pairs_told(comm, exec->number, exec->counts);
+    exec->call.counts[SIDE_SEND] = exec->call.counts[SIDE_RECV] = exec->counts;
+}
+
 int exec_begin(struct comm *comm, const struct call *call, const struct exec_plan *plan, uint64_t number)
 {
     struct exec *exec;
@@ -445,9 +480,13 @@ int exec_begin(struct comm *comm, const struct call *call, const struct exec_pla
     if (code)
         return code;
     exec = comm->exec;
+    exec->call = *call;
+    exec->number = number;
+    if (pairs_tell(comm, call->kind))
+        learn_counts(comm, exec);
     if (!plan) {
-        code = make_plan(comm, call, &exec->own);
-        if (!code && !(coll_traits(call->kind) & COLL_PAIRS))
+        code = make_plan(comm, &exec->call, &exec->own);
+        if (!code && !exec->own.pairs)
             code = open_island(comm);
         plan = &exec->own;
     }
@@ -456,13 +495,12 @@ int exec_begin(struct comm *comm, const struct call *call, const struct exec_pla
     if (code)
         return code;
     exec->running = true;
-    exec->call = *call;
-    exec->number = number;
     exec->sched = plan->sched;
     exec->element = red_size(call->type);
-    exec->chunk = plan->chunk;
-    exec->chunks = plan->chunks;
-    exec->window = plan->window;
+    /* A plan that was made before the counts were known has room for at least these. */
+    exec->chunk = choose_chunk(comm, &exec->call, plan->pairs);
+    exec->chunks = sched_chunks(exec->call.count, exec->chunk);
+    exec->window = choose_window(comm, exec->chunks);
     exec->delay = exec->window / 2;
     exec->scratch_slot = plan->scratch_slot;
     exec->scratch_at = plan->scratch_at;

@@ -9,7 +9,7 @@
 #include "core/proc.h"
 #include "hetmpi.h"
 
-#define PROTOCOL 3             /* changes whenever two builds could not work together */
+#define PROTOCOL 4             /* changes whenever two builds could not work together */
 #define MAGIC "hetmpi\1"
 
 /* The item of a list setting for this rank: `index` is the rank in MPI_COMM_WORLD, or in this communicator when the

@@ -15,13 +15,18 @@ struct net_message {
     uint64_t number, what, count;
     uint64_t bad_what, bad_count;
     int64_t bad_rank;          /* -1: the group agrees */
+    uint64_t words[];          /* MEET_WORDS: of the group's ranks, ascending */
 };
 
-/* A leader's exchange with the other leaders. Two of everything, by the meeting's parity. */
+/* A leader's exchange with the other leaders. Messages: two of each, by the meeting's parity. */
 struct meet_net {
     bool begun;
-    struct net_message send[2], *recv; /* recv: [2 * n_groups] */
-    MPI_Request *requests;             /* [2 * n_groups] */
+    size_t bytes;              /* of the messages of all groups, of one meeting */
+    char *recv;
+    size_t *at;                /* [n_groups + 1] where each group's message begins in them */
+    int *taken;                /* [n_groups] words, while a table of all is made */
+    struct net_message *send[2];
+    MPI_Request *requests;     /* [2 * n_groups] */
 };
 
 struct verdict {
@@ -120,28 +125,68 @@ static int judge(struct comm *comm, struct meet *meet, const struct verdict *v)
     return code;
 }
 
+/* Groups are the nodes, which are numbered by their lowest ranks too; or each rank is one. */
+static int group_of(const struct comm *comm, int rank)
+{
+    return comm->n_groups == comm->size ? rank : comm->topo.node_of[rank];
+}
+
+/* The control segments of this rank's group, ascending. */
+static int group_size(const struct comm *comm)
+{
+    return comm->n_local ? comm->n_local : 1;
+}
+
+static struct ctl *group_ctl(const struct comm *comm, int i)
+{
+    return comm->n_local ? comm->ctls[comm->local[i]] : comm->mine;
+}
+
+/* Where the groups' messages stand. */
+static void lay_out(const struct comm *comm, struct meet_net *net)
+{
+    int groups = comm->n_groups;
+
+    for (int r = 0; r < comm->size && comm->size <= MEET_WORDS_MAX; r++)
+        net->at[group_of(comm, r) + 1] += sizeof(uint64_t);
+    for (int g = 0; g < groups; g++)
+        net->at[g + 1] += net->at[g] + sizeof(struct net_message);
+    net->bytes = net->at[groups];
+}
+
+static int open_net(struct comm *comm, struct meet_net *net)
+{
+    size_t n = (size_t)comm->n_groups, mine;
+
+    net->at = calloc(n + 1, sizeof(*net->at));
+    net->taken = malloc(n * sizeof(*net->taken));
+    net->requests = malloc(2 * n * sizeof(MPI_Request));
+    for (size_t i = 0; i < 2 * n && net->requests; i++)
+        net->requests[i] = MPI_REQUEST_NULL;
+    if (net->at)
+        lay_out(comm, net);
+    net->recv = calloc(2, net->bytes);
+    mine = sizeof(struct net_message) + (size_t)group_size(comm) * sizeof(uint64_t);
+    net->send[0] = malloc(mine);
+    net->send[1] = malloc(mine);
+    if (!net->at || !net->taken || !net->requests || !net->recv || !net->send[0] || !net->send[1])
+        return err_set(HETMPI_ERR_MEMORY, "no memory for meetings of %d groups", comm->n_groups);
+    return HETMPI_SUCCESS;
+}
+
 int meet_open(struct comm *comm)
 {
-    struct meet_net *net;
-    size_t n = (size_t)comm->n_groups;
+    int code;
 
     if (comm->one_node || comm->net)
         return HETMPI_SUCCESS;
-    net = calloc(1, sizeof(*net));
-    if (!net)
+    comm->net = calloc(1, sizeof(*comm->net));
+    if (!comm->net)
         return err_set(HETMPI_ERR_MEMORY, "no memory for meetings");
-    net->recv = calloc(2 * n, sizeof(*net->recv));
-    net->requests = malloc(2 * n * sizeof(*net->requests));
-    if (!net->recv || !net->requests) {
-        free(net->recv);
-        free(net->requests);
-        free(net);
-        return err_set(HETMPI_ERR_MEMORY, "no memory for meetings of %d groups", comm->n_groups);
-    }
-    for (size_t i = 0; i < 2 * n; i++)
-        net->requests[i] = MPI_REQUEST_NULL;
-    comm->net = net;
-    return HETMPI_SUCCESS;
+    code = open_net(comm, comm->net);
+    if (code)
+        meet_release(comm);
+    return code;
 }
 
 void meet_release(struct comm *comm)
@@ -150,13 +195,17 @@ void meet_release(struct comm *comm)
 
     if (!net)
         return;
-    for (int i = 0; i < 2 * comm->n_groups; i++)
+    for (int i = 0; i < 2 * comm->n_groups && net->requests; i++)
         if (net->requests[i] != MPI_REQUEST_NULL) {
             MPI_Cancel(&net->requests[i]);
             MPI_Request_free(&net->requests[i]);
         }
+    free(net->send[0]);
+    free(net->send[1]);
     free(net->recv);
     free(net->requests);
+    free(net->taken);
+    free(net->at);
     free(net);
     comm->net = NULL;
 }
@@ -205,26 +254,51 @@ static void compare_local(const struct comm *comm, const struct meet *meet, stru
     }
 }
 
-static int begin_net(struct comm *comm, const struct meet *meet)
+static bool has_words(const struct comm *comm, uint64_t what)
 {
-    struct meet_net *net = comm->net;
-    unsigned parity = meet->number & 1;
-    struct net_message *mine = &net->send[parity], *recv = net->recv + (size_t)parity * (size_t)comm->n_groups;
+    return what & MEET_WORDS && comm->size <= MEET_WORDS_MAX;
+}
+
+/* What a group's leader said. */
+static struct net_message *message_of(const struct comm *comm, const struct meet *meet, int group)
+{
+    const struct meet_net *net = comm->net;
+
+    return (struct net_message *)(void *)(net->recv + (meet->number & 1) * net->bytes + net->at[group]);
+}
+
+/* What this leader says. Returns its bytes. */
+static size_t speak(struct comm *comm, const struct meet *meet, struct net_message *mine)
+{
+    size_t bytes = sizeof(*mine);
     struct verdict v;
-    int code = MPI_SUCCESS;
 
     compare_local(comm, meet, &v);
     *mine = (struct net_message){.number = meet->number, .what = v.what, .count = v.count, .bad_what = v.bad_what,
                                  .bad_count = v.bad_count, .bad_rank = v.bad_rank};
+    for (int i = 0; i < group_size(comm) && has_words(comm, v.what); i++, bytes += sizeof(uint64_t))
+        memcpy(&mine->words[i], group_ctl(comm, i)->meet[meet->number & 1].data, sizeof(uint64_t));
+    return bytes;
+}
+
+static int begin_net(struct comm *comm, const struct meet *meet)
+{
+    struct meet_net *net = comm->net;
+    struct net_message *mine = net->send[meet->number & 1];
+    size_t bytes = speak(comm, meet, mine);
+    int code = MPI_SUCCESS, tag = TAG_MEET + (int)(meet->number & 1);
+
     for (int g = 0; g < comm->n_groups && code == MPI_SUCCESS; g++) {
+        struct net_message *theirs = message_of(comm, meet, g);
         if (comm->leaders[g] == comm->rank) {
-            recv[g] = *mine;
+            memcpy(theirs, mine, bytes);
             continue;
         }
-        code = MPI_Irecv(&recv[g], sizeof(recv[g]), MPI_BYTE, comm->leaders[g], TAG_MEET + (int)parity, comm->shadow,
+        /* Those who called something else may say more or less. */
+        code = MPI_Irecv(theirs, (int)(net->at[g + 1] - net->at[g]), MPI_BYTE, comm->leaders[g], tag, comm->shadow,
                          &net->requests[2 * g]);
         if (code == MPI_SUCCESS)
-            code = MPI_Isend(mine, sizeof(*mine), MPI_BYTE, comm->leaders[g], TAG_MEET + (int)parity, comm->shadow,
+            code = MPI_Isend(mine, (int)bytes, MPI_BYTE, comm->leaders[g], tag, comm->shadow,
                              &net->requests[2 * g + 1]);
     }
     return comm_mpi_error(code, "exchanging a meeting");
@@ -233,22 +307,47 @@ static int begin_net(struct comm *comm, const struct meet *meet)
 /* The same on every leader: rank 0's call against every group's, in order. */
 static void compare_net(const struct comm *comm, const struct meet *meet, struct verdict *v)
 {
-    const struct net_message *all = comm->net->recv + (size_t)(meet->number & 1) * (size_t)comm->n_groups;
+    const struct net_message *first = message_of(comm, meet, 0);
 
-    *v = (struct verdict){.what = all[0].what, .count = all[0].count, .bad_rank = -1};
+    *v = (struct verdict){.what = first->what, .count = first->count, .bad_rank = -1};
     for (int g = 0; g < comm->n_groups && v->bad_rank < 0; g++) {
-        if (differ(v->what, v->count, all[g].what, all[g].count)) {
-            v->bad_what = all[g].what;
-            v->bad_count = all[g].count;
+        const struct net_message *said = message_of(comm, meet, g);
+        if (differ(v->what, v->count, said->what, said->count)) {
+            v->bad_what = said->what;
+            v->bad_count = said->count;
             v->bad_rank = comm->leaders[g];
-        } else if (all[g].bad_rank >= 0) {
-            v->bad_what = all[g].bad_what;
-            v->bad_count = all[g].bad_count;
-            v->bad_rank = all[g].bad_rank;
+        } else if (said->bad_rank >= 0) {
+            v->bad_what = said->bad_what;
+            v->bad_count = said->bad_count;
+            v->bad_rank = said->bad_rank;
         } else if (g && (v->what & MEET_SUMS)) {
-            v->count += all[g].count;
+            v->count += said->count;
         }
     }
+}
+
+/* The words of all ranks, for this group. */
+static void hand_words(struct comm *comm, const struct meet *meet)
+{
+    unsigned char *table = comm->mine->meet[meet->number & 1].data;
+    int *taken = comm->net->taken;
+
+    memset(taken, 0, (size_t)comm->n_groups * sizeof(*taken));
+    for (int r = 0; r < comm->size; r++) {
+        int g = group_of(comm, r);
+        memcpy(table + (size_t)r * sizeof(uint64_t), &message_of(comm, meet, g)->words[taken[g]++], sizeof(uint64_t));
+    }
+}
+
+uint64_t meet_word(const struct comm *comm, int rank, uint64_t number)
+{
+    uint64_t word;
+
+    if (comm->one_node)
+        memcpy(&word, meet_data(comm, rank, number), sizeof(word));
+    else
+        memcpy(&word, comm_leader_ctl(comm)->meet[number & 1].data + (size_t)rank * sizeof(word), sizeof(word));
+    return word;
 }
 
 /* The leader of the first group that has not come, -1: all came. */
@@ -276,12 +375,12 @@ static int test_exchange(struct comm *comm, int *all)
 /* Messages of one pair come in order, so these are of this meeting, or not from a hetmpi. */
 static int check_numbers(const struct comm *comm, const struct meet *meet)
 {
-    const struct net_message *all = comm->net->recv + (size_t)(meet->number & 1) * (size_t)comm->n_groups;
-
-    for (int g = 0; g < comm->n_groups; g++)
-        if (all[g].number != meet->number)
+    for (int g = 0; g < comm->n_groups; g++) {
+        uint64_t number = message_of(comm, meet, g)->number;
+        if (number != meet->number)
             return err_set(HETMPI_ERR_INTERNAL, "collective call %llu: rank %d sent a meeting with the number %llu",
-                           (unsigned long long)meet->number, comm->leaders[g], (unsigned long long)all[g].number);
+                           (unsigned long long)meet->number, comm->leaders[g], (unsigned long long)number);
+    }
     return HETMPI_SUCCESS;
 }
 
@@ -318,6 +417,8 @@ static int poll_leader(struct comm *comm, struct meet *meet, bool *done)
     if (code)
         return code;
     compare_net(comm, meet, &v);
+    if (v.bad_rank < 0 && has_words(comm, v.what))
+        hand_words(comm, meet);
     if (comm->ctl) {
         _Static_assert(sizeof(v) <= sizeof(comm->ctl->verdict_data[0]), "a verdict fits its place");
         memcpy(comm->ctl->verdict_data[parity], &v, sizeof(v));

@@ -4,7 +4,8 @@
  * A schedule is a template over chunks, and independent of the count: the vector of N elements is cut into chunks,
  * and each chunk is a collective of its own on L elements (L: elements of that chunk), so every range below is a
  * function of the chunk. Its size depends on the numbers of islands and of ranks in an island, never on the message;
- * only collectives whose every rank talks to every other (alltoall), or all to the root, have a step for each rank.
+ * only collectives whose every rank talks to every other (alltoall), or all straight to the root, have a step for each
+ * rank.
  *
  * Spaces. Ranges lie in a *virtual vector* of the chunk:
  *   SPACE_VECTOR     the chunk itself: L elements (allreduce, reduce, bcast, scan)
@@ -47,6 +48,12 @@ extern const unsigned char coll_traits_of[COLL_KINDS] __attribute__((visibility(
 static inline unsigned coll_traits(enum coll_kind kind)
 {
     return (unsigned)kind < COLL_KINDS ? coll_traits_of[kind] : 0;
+}
+
+/* Each rank knows the length of its own block, and only the root those of all. */
+static inline bool coll_tells(enum coll_kind kind)
+{
+    return (coll_traits(kind) & (COLL_OWN_TABLE | COLL_ROOTED)) == (COLL_OWN_TABLE | COLL_ROOTED);
 }
 
 enum sched_space { SPACE_VECTOR, SPACE_BLOCKS };
@@ -106,7 +113,7 @@ enum sched_kind {
                           * island, in island order, in `out` (its part) */
     STEP_LOCAL_SPREAD,   /* the owner of a part gives it in `in` (its part); each reader gets in `out` what `readers`
                           * says it reads (a part whose `in` and `out` are the same memory is not copied) */
-    /* Between two ranks of different islands (COLL_PAIRS: of one island too). Messages of one channel and pair arrive
+    /* Between two ranks of different islands (sched_pairs: of one island too). Messages of one channel and pair arrive
      * in chunk order. */
     STEP_SEND,           /* `in` to rank `peer` */
     STEP_RECV,           /* `out` from rank `peer` */
@@ -166,8 +173,15 @@ struct sched_call {
     bool stage_recv;       /* likewise the receive buffer: results go to scratch, then are copied */
     bool gathered;         /* alltoall with two levels: the blocks of an island for a rank of another node go as one
                             * message, not one by one */
+    bool straight;         /* gatherv, scatterv: each block between its rank and the root, which alone knows the lengths */
     bool scale;            /* reductions, with stage_send: the copy multiplies, so nothing else may read that buffer */
 };
+
+/* Messages go between any two ranks, of one island too, and no provider is needed. */
+static inline bool sched_pairs(const struct sched_call *call)
+{
+    return call->straight || coll_traits(call->kind) & COLL_PAIRS;
+}
 
 /* Builds this rank's (topo->rank) schedule. COLL_BARRIER has none (the meeting of the ranks is all of it).
  * Root's send_layout etc. are set by the builder. Errors: HETMPI_ERR_MEMORY, HETMPI_ERR_ARG.

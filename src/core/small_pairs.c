@@ -1,7 +1,8 @@
 /*
- * The short cut of collectives whose counts only pairs of ranks know (gatherv, scatterv, alltoallv). No rank can tell
- * beforehand whether all of them are short, so each posts a word that says whether its data are there, and they are
- * used when all are; else the meeting is the beginning of a collective by schedule.
+ * What ranks tell each other in the meeting where only pairs of them know the counts (gatherv, scatterv, alltoallv), and
+ * the short cut. No rank can tell beforehand whether all counts are small, so each posts a word that says whether its
+ * data are there, and they are used when all are; else the meeting is the beginning of a collective by schedule. For
+ * that the word of gatherv and scatterv says how long the rank's block is too.
  *
  * A post: the word; where a sender has several receivers, the place of each one's block in the data; the data.
  */
@@ -13,7 +14,29 @@
 #define PAIRS_RANKS 64                 /* most ranks */
 #define PAIRS_BYTES 4096u              /* most bytes that a rank sends, and receives */
 
-typedef uint32_t word;
+/* The word: this bit, and above it the length of the rank's block. */
+#define DATA_HERE UINT64_C(1)
+#define LENGTH_SHIFT 1
+
+typedef uint32_t place_t;   /* of a block in the data of a post */
+
+bool pairs_tell(const struct comm *comm, enum coll_kind kind)
+{
+    return coll_tells(kind) && comm->topo.islands > 1 && comm->size <= MEET_WORDS_MAX;
+}
+
+size_t pairs_told(const struct comm *comm, uint64_t number, size_t *counts)
+{
+    size_t most = 0, count;
+
+    for (int r = 0; r < comm->size; r++) {
+        count = (size_t)(meet_word(comm, r, number) >> LENGTH_SHIFT);
+        most = count > most ? count : most;
+        if (counts)
+            counts[r] = count;
+    }
+    return most;
+}
 
 bool pairs_may(const struct comm *comm, const struct call *call)
 {
@@ -27,7 +50,20 @@ static bool has_places(const struct call *call, int sender)
 
 static size_t header(const struct comm *comm, const struct call *call, int sender)
 {
-    return sizeof(word) * (1 + (has_places(call, sender) ? (size_t)comm->size : 0));
+    return sizeof(uint64_t) + (has_places(call, sender) ? sizeof(place_t) * (size_t)comm->size : 0);
+}
+
+static size_t place_at(int receiver)
+{
+    return sizeof(uint64_t) + sizeof(place_t) * (size_t)receiver;
+}
+
+/* The length of this rank's block that it tells. */
+static uint64_t own_length(const struct comm *comm, const struct call *call)
+{
+    if (!coll_tells(call->kind))
+        return 0;
+    return comm->rank == call->root ? call->counts[SIDE_SEND][comm->rank] : call->count;
 }
 
 /* Elements for another rank and from it; a rank's own block is not posted. */
@@ -68,36 +104,38 @@ static bool is_short(const struct comm *comm, const struct call *call)
     return out <= limit && in <= limit;
 }
 
-int pairs_post(struct comm *comm, struct meet *meet, const struct call *call, bool readable)
+int pairs_post(struct comm *comm, struct meet *meet, const struct call *call, bool may)
 {
-    unsigned char post[(1 + PAIRS_RANKS) * sizeof(word) + PAIRS_BYTES];
-    word here = readable && is_short(comm, call), at;
+    unsigned char post[sizeof(uint64_t) + PAIRS_RANKS * sizeof(place_t) + PAIRS_BYTES];
+    bool here = may && is_short(comm, call);
+    uint64_t word = own_length(comm, call) << LENGTH_SHIFT | (here ? DATA_HERE : 0);
     size_t bytes = sizeof(word), element = red_size(call->type);
+    place_t at;
 
     if (here) {
         bytes = header(comm, call, comm->rank);
         for (int r = 0; r < comm->size; r++) {
             size_t length = sends(comm, call, r) * element;
-            at = (word)bytes;
+            at = (place_t)bytes;
             if (has_places(call, comm->rank))
-                memcpy(post + sizeof(word) * (1 + (size_t)r), &at, sizeof(at));
+                memcpy(post + place_at(r), &at, sizeof(at));
             if (length)
                 memcpy(post + bytes, call->kind == COLL_GATHERV ? (const char *)call->send : place(call, SIDE_SEND, r),
                        length);
             bytes += length;
         }
     }
-    memcpy(post, &here, sizeof(here));
+    memcpy(post, &word, sizeof(word));
     return meet_post(comm, meet, call_what(call), call->agree, post, bytes);
 }
 
 bool pairs_all_here(const struct comm *comm, uint64_t number)
 {
-    word here = 1;
+    uint64_t word = DATA_HERE;
 
-    for (int r = 0; r < comm->size && here; r++)
-        memcpy(&here, meet_data(comm, r, number), sizeof(here));
-    return here;
+    for (int r = 0; r < comm->size && word & DATA_HERE; r++)
+        memcpy(&word, meet_data(comm, r, number), sizeof(word));
+    return word & DATA_HERE;
 }
 
 /* This rank's own block, which travels nowhere. */
@@ -126,11 +164,11 @@ void pairs_combine(const struct comm *comm, const struct call *call, uint64_t nu
     for (int r = 0; r < comm->size; r++) {
         const unsigned char *post = meet_data(comm, r, number);
         size_t count = receives(comm, call, r);
-        word at = (word)header(comm, call, r);
+        place_t at = (place_t)header(comm, call, r);
         if (!count)
             continue;
         if (has_places(call, r))
-            memcpy(&at, post + sizeof(word) * (1 + (size_t)comm->rank), sizeof(at));
+            memcpy(&at, post + place_at(comm->rank), sizeof(at));
         memcpy(call->kind == COLL_SCATTERV ? (char *)call->recv : place(call, SIDE_RECV, r), post + at,
                count * element);
     }

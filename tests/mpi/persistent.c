@@ -10,9 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { ALLREDUCE, PREMUL, REDUCE, BCAST, ALLGATHER, REDUCE_SCATTER, UNEVEN, ALLTOALL, SCAN, BARRIER, KINDS };
+enum kind { ALLREDUCE, PREMUL, REDUCE, BCAST, ALLGATHER, REDUCE_SCATTER, UNEVEN, ALLTOALL, GATHERV, SCATTERV, SCAN, BARRIER,
+            KINDS };
 static const char *const names[KINDS] = { "allreduce", "premultiplied allreduce", "reduce", "bcast", "allgather",
-                                          "reduce_scatter_block", "reduce_scatter", "alltoall", "scan", "barrier" };
+                                          "reduce_scatter_block", "reduce_scatter", "alltoall", "gatherv", "scatterv",
+                                          "scan", "barrier" };
+
+#define UNTOUCHED ((int64_t)0xEEEEEEEEEEEEEEEE)
 
 /* One persistent call of 64-bit integers; element i of rank r's input is r * 1000 + i % 911 + round. */
 struct call {
@@ -28,7 +32,15 @@ static MPI_Op twice;           /* a premultiplied sum: each rank's elements time
 
 static bool has_blocks(enum kind kind)
 {
-    return kind == ALLGATHER || kind == REDUCE_SCATTER || kind == UNEVEN || kind == ALLTOALL;
+    return kind == ALLGATHER || kind == REDUCE_SCATTER || kind == UNEVEN || kind == ALLTOALL || kind == GATHERV ||
+           kind == SCATTERV;
+}
+
+/* Data come to this rank, or go through it, while none flow back. The root of gatherv and scatterv is the last rank, and
+ * the one before it is of another island where there are several. */
+static bool only_receives(enum kind kind)
+{
+    return kind == BCAST || (kind == GATHERV && t_rank != t_ranks - 2) || (kind == SCATTERV && t_rank != t_ranks - 1);
 }
 
 static int64_t input(int rank, size_t i, int64_t round)
@@ -47,7 +59,7 @@ static void fill(struct call *c)
     if (c->kind == BCAST && t_rank == 0)
         t_buf_put(&c->recv, c->host);
     else
-        t_buf_fill(&c->recv, 0xEE);
+        t_buf_fill(&c->recv, (unsigned char)UNTOUCHED);
 }
 
 static size_t uneven(int rank, size_t count)
@@ -68,6 +80,11 @@ static int64_t expected(const struct call *c, size_t i)
         return input((int)(i / c->count), i % c->count, c->round);
     case ALLTOALL:
         return input((int)(i / c->count), (size_t)t_rank * c->count + i % c->count, c->round);
+    case GATHERV:
+        return i % c->count < uneven((int)(i / c->count), c->count) ? input((int)(i / c->count), i % c->count, c->round)
+                                                                    : UNTOUCHED;
+    case SCATTERV:
+        return input(t_ranks - 1, (size_t)t_rank * c->count + i, c->round);
     case REDUCE_SCATTER:
         at = (size_t)t_rank * c->count + i;
         break;
@@ -88,9 +105,9 @@ static bool right(struct call *c)
     size_t n = c->recv.bytes / sizeof(int64_t);
 
     t_buf_guards(&c->recv);
-    if (c->kind == BARRIER || (c->kind == REDUCE && t_rank != t_ranks - 1))
+    if (c->kind == BARRIER || ((c->kind == REDUCE || c->kind == GATHERV) && t_rank != t_ranks - 1))
         return true;
-    if (c->kind == UNEVEN)
+    if (c->kind == UNEVEN || c->kind == SCATTERV)
         n = uneven(t_rank, c->count);
     t_buf_get(&c->recv, c->host);
     for (size_t i = 0; i < n; i++)
@@ -103,8 +120,8 @@ static bool right(struct call *c)
 static void open_call(struct call *c, enum kind kind, size_t count, enum t_place place, MPI_Comm comm)
 {
     size_t all = count * (size_t)t_ranks, send = kind == BARRIER ? 0 : kind == ALLGATHER ? count : all;
-    size_t recv = kind == BARRIER ? 0 : kind == ALLGATHER || kind == ALLTOALL ? all : count;
-    size_t counts[64];
+    size_t recv = kind == BARRIER ? 0 : kind == ALLGATHER || kind == ALLTOALL || kind == GATHERV ? all : count;
+    size_t counts[64], displs[64], own = uneven(t_rank, count);
     MPI_Datatype type = MPI_INT64_T;
     int code;
 
@@ -116,8 +133,10 @@ static void open_call(struct call *c, enum kind kind, size_t count, enum t_place
     t_buf_new(&c->recv, place, recv * sizeof(int64_t));
     t_buf_use(&c->send, send * sizeof(int64_t), 0);
     t_buf_use(&c->recv, recv * sizeof(int64_t), 0);
-    for (int r = 0; r < t_ranks; r++)
+    for (int r = 0; r < t_ranks; r++) {
         counts[r] = uneven(r, count);
+        displs[r] = (size_t)r * count;
+    }
     void *in = c->send.data, *out = c->recv.data;
 #define INIT(name, ...) hetmpi_##name##_init(__VA_ARGS__, comm, MPI_INFO_NULL, &c->request)
     switch (kind) {
@@ -129,10 +148,13 @@ static void open_call(struct call *c, enum kind kind, size_t count, enum t_place
     case REDUCE_SCATTER: code = INIT(reduce_scatter_block, in, out, count, type, MPI_SUM); break;
     case UNEVEN: code = INIT(reduce_scatter, in, out, counts, type, MPI_SUM); break;
     case ALLTOALL: code = INIT(alltoall, in, count, type, out, count, type); break;
+    case GATHERV: code = INIT(gatherv, in, own, type, out, counts, displs, type, t_ranks - 1); break;
+    case SCATTERV: code = INIT(scatterv, in, counts, displs, type, out, own, type, t_ranks - 1); break;
     case SCAN: code = INIT(scan, in, out, count, type, MPI_SUM); break;
     default: code = hetmpi_barrier_init(comm, MPI_INFO_NULL, &c->request); break;
     }
 #undef INIT
+    memset(displs, 0xFF, sizeof displs);
     memset(counts, 0xFF, sizeof counts);   /* a persistent call keeps the counts that it was made with */
     if (!T_OK(code))
         t_fatal("%s_init: %s", names[kind], hetmpi_last_error());
@@ -214,7 +236,7 @@ static void check_costs(void)
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             bool small = counts[i] < 1000;
-            bool whole = small || (info.device < 0 && (info.islands == 1 || kind != BCAST));
+            bool whole = small || (info.device < 0 && (info.islands == 1 || !only_receives(kind)));
             costs_of((enum kind)kind, counts[i], T_PAGEABLE, whole);
             if (!small && info.device >= 0)   /* where a short message is copied first, that is the device's business */
                 costs_of((enum kind)kind, counts[i], T_DEVICE, false);

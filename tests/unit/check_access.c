@@ -22,7 +22,7 @@ static bool ref_wide(const struct sched *s, const struct sched_ref *ref)
 static bool wires_take_host(const struct check *k)
 {
     enum coll_kind kind = k->c->call.kind;
-    return kind == COLL_GATHER || kind == COLL_SCATTER ||
+    return kind == COLL_GATHER || kind == COLL_SCATTER || kind == COLL_GATHERV || kind == COLL_SCATTERV ||
            ((coll_traits(kind) & COLL_PAIRS) && !(coll_traits(kind) & COLL_CHAIN));
 }
 
@@ -195,7 +195,7 @@ static void check_step(struct check *k, int rank, int i, int variant)
     case STEP_SEND:
     case STEP_RECV:
         if (p->peer < 0 || p->peer >= k->topo->ranks || p->peer == rank ||
-            (k->topo->island_of[p->peer] == island && !(coll_traits(k->c->call.kind) & COLL_PAIRS)))
+            (k->topo->island_of[p->peer] == island && !sched_pairs(&k->c->call)))
             check_fail(k, "rank %d: step %d has peer %d", rank, i, p->peer);
         if (p->channel > 8191)
             check_fail(k, "rank %d: step %d has channel %d", rank, i, p->channel);

@@ -123,12 +123,15 @@ static struct bound bound_of(const struct check *k, int rank, bool share, int va
     case COLL_REDUCE_SCATTER:
         return (struct bound){carried(k, rank, variant, share, OF_ALL), cut * (islands - 1)};
     case COLL_GATHER:
+    case COLL_GATHERV:
+        if (k->c->call.straight)
+            return (struct bound){sum_over(k, rank, variant, share, to_root), 0};
         return (struct bound){root || islands < 2 ? 0 : sum_over(k, rank, variant, share, own_block), 0};
     case COLL_SCATTER:
-        return (struct bound){root ? carried(k, rank, variant, share, OF_ALL) : 0, root ? cut * (islands - 1) : 0};
-    case COLL_GATHERV:
-        return (struct bound){sum_over(k, rank, variant, share, to_root), 0};
     case COLL_SCATTERV:
+        if (k->c->call.straight)
+            return (struct bound){sum_over(k, rank, variant, share, to_others), 0};
+        return (struct bound){root ? carried(k, rank, variant, share, OF_ALL) : 0, root ? cut * (islands - 1) : 0};
     case COLL_ALLTOALL:
     case COLL_ALLTOALLV:
         return (struct bound){sum_over(k, rank, variant, share, to_others), 0};

@@ -446,6 +446,15 @@ static void check_results(struct check *k)
     }
 }
 
+/* What the engine makes room for where a plan comes before the counts. */
+static size_t room_for_any(const struct check *k, const struct sched_range *range)
+{
+    struct sched_chunk whole = {0, k->c->chunk, NULL};
+    size_t first, length;
+    sched_range_at(k->topo, range, &whole, &first, &length);
+    return length + 2 * SCHED_ALIGN;
+}
+
 /* Tables of one rank's schedule: where its ranges are, and where its scratches stand in a slot. */
 static void measure(struct check *k, int rank)
 {
@@ -484,6 +493,8 @@ static void measure(struct check *k, int rank)
         /* What the engine makes room for, knowing the first chunk and the last. */
         size_t a = m->scratch[0][i].length, b = m->scratch[k->variants - 1][i].length;
         size_t most = (a > b ? a : b) + (k->c->counts ? 2 * SCHED_ALIGN : 0);
+        if (coll_tells(k->c->call.kind))
+            most = room_for_any(k, &s->scratch[i].range);
         for (int v = 0; v < k->variants; v++)
             if (m->scratch[v][i].length > most)
                 check_fail(k, "rank %d: scratch %d takes %zu elements in chunk %d, there is room for %zu", rank, i,

@@ -109,6 +109,7 @@ static void finish_call(struct random *r, struct job *job)
     }
     job->levels = chance(r, 4);
     c->call.gathered = kind == COLL_ALLTOALL && chance(r, 2);
+    c->call.straight = coll_tells(kind) && chance(r, 4);
     c->window = (int)(1 + draw(r, 6));
     c->delay = c->window / 2;
     c->order = (enum check_order)draw(r, CHECK_ORDERS);
@@ -267,10 +268,11 @@ static bool run_case(uint64_t seed, int part, uint64_t number)
     if (!good) {
         const struct check_case *c = &job.c;
         fprintf(stderr, "HETMPI_TEST_SEED=%llu HETMPI_TEST_CASE=%d:%llu %s of %zu in chunks of %zu, window %d, order "
-                "%d, root %d%s%s%s%s%s, %d levels over %d islands (node:island ", (unsigned long long)seed, part,
+                "%d, root %d%s%s%s%s%s%s, %d levels over %d islands (node:island ", (unsigned long long)seed, part,
                 (unsigned long long)number, coll_name(c->call.kind), c->count, c->chunk, c->window, (int)c->order, c->call.root,
                 c->call.exact ? ", exact" : "", c->call.in_place ? ", in place" : "", c->same ? ", same buffer" : "",
-                c->staged ? ", staged" : "", c->call.gathered ? ", gathered" : "", topo.levels, topo.islands);
+                c->staged ? ", staged" : "", c->call.gathered ? ", gathered" : "",
+                c->call.straight ? ", straight" : "", topo.levels, topo.islands);
         for (int i = 0; i < job.ranks; i++)
             fprintf(stderr, "%d:%d%s", topo.node_of[i], topo.island_of[i], i + 1 < job.ranks ? "," : "");
         fprintf(stderr, "): %s\n", why);

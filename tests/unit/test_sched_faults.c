@@ -410,8 +410,8 @@ static void every_fault(void **state)
         struct sched *scheds[MAX_RANKS];
         build_topology(&topo, topologies[i]);
         for (int kind = 0; kind < COLL_BARRIER; kind++) {
-            bool gathers = kind == COLL_ALLTOALL && topo.levels == 2;
-            for (int variant = 0; variant < (gathers ? 12 : 6); variant++) {
+            bool gathers = kind == COLL_ALLTOALL && topo.levels == 2, tells = coll_tells((enum coll_kind)kind);
+            for (int variant = 0; variant < (gathers || tells ? 12 : 6); variant++) {
                 bool in_place = variant % 2;
                 if (in_place && (kind < COLL_ALLGATHER || kind == COLL_REDUCE_SCATTER))
                     continue;
@@ -420,7 +420,8 @@ static void every_fault(void **state)
                     continue;
                 struct check_case c = {
                     .call = {.kind = (enum coll_kind)kind, .root = topo.ranks - 1, .exact = variant / 2 % 3 == 1,
-                             .in_place = in_place, .gathered = variant >= 6},
+                             .in_place = in_place, .gathered = gathers && variant >= 6,
+                             .straight = tells && variant >= 6},
                     .staged = variant / 2 % 3 == 2 ? all_staged : NULL, .count = CHUNKS * L, .chunk = L, .window = 2,
                     .delay = 1, .order = CHECK_NEWEST, .seed = 7};
                 size_t counts[MAX_RANKS * MAX_RANKS];

@@ -397,10 +397,10 @@ static void sizes_of_schedules(void **state)
             build(&t, layout == 1 ? halves : eights, 1, rank);
             assert_int_equal(t.levels, layout == 2 ? 2 : 1);
             for (int kind = 0; kind < COLL_BARRIER; kind++) {
-                struct sched_call call = {.kind = (enum coll_kind)kind, .root = 77};
+                struct sched_call call = {.kind = (enum coll_kind)kind, .root = 77, .straight = kind == COLL_SCATTERV};
                 struct sched *s;
                 assert_int_equal(sched_build(&t, &call, &s), HETMPI_SUCCESS);
-                bool pairs = coll_traits(call.kind) & COLL_PAIRS;
+                bool pairs = sched_pairs(&call);
                 assert_true(sched_bytes(s) <= 2048 + (pairs ? 512 * (size_t)t.ranks : 1024 * (size_t)t.islands));
                 sched_free(s);
             }
