@@ -38,13 +38,15 @@ static int scale_alone(const struct call *call)
     return code ? code : ended;
 }
 
-static int run_alone(const struct call *call)
+static int run_alone(struct comm *comm, const struct call *call)
 {
     const void *src;
     void *dst;
     size_t bytes;
-    int code = calls_copy_of_one(call, &dst, &src, &bytes) ? mem_copy(dst, src, bytes) : HETMPI_SUCCESS;
+    int code = comm_failed(comm);   /* it may have been aborted */
 
+    if (!code && calls_copy_of_one(call, &dst, &src, &bytes))
+        code = mem_copy(dst, src, bytes);
     return code || !calls_scales_one(call) ? code : scale_alone(call);
 }
 
@@ -66,7 +68,7 @@ static int run_blocking(struct comm *comm, const struct call *call)
     bool met = false;
 
     if (comm->size == 1)
-        return run_alone(call);
+        return run_alone(comm, call);
     if (atomic_load_explicit(&comm->queued, memory_order_acquire) == 0 && !mem_on_device(call->send) &&
         !mem_on_device(call->recv)) {
         if (small_fits(comm, call) && (comm->one_node || call->kind != COLL_BARRIER))
@@ -148,7 +150,7 @@ int coll_start(struct hetmpi_request *request)
         return HETMPI_SUCCESS;
     }
     if (request->alone) {
-        op->error = run_alone(&op->call);
+        op->error = run_alone(comm, &op->call);
         if (op->error)
             snprintf(op->text, sizeof(op->text), "%s", err_text());
         atomic_store_explicit(&op->done, true, memory_order_release);
@@ -240,11 +242,11 @@ static int stream_queue(const struct raw *raw, struct comm *comm, const struct c
     struct hetmpi_request *request = NULL;
     int code;
 
-    if (comm->size == 1)
-        return stream_alone(call, stream);
     code = comm_failed(comm);
     if (code)
         return code;
+    if (comm->size == 1)
+        return stream_alone(call, stream);
     code = engine_want_thread(comm);
     if (!code)
         code = make_request(raw, comm, call, &request);
