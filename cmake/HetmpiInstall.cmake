@@ -1,10 +1,10 @@
-# What `cmake --install` gives: the library, its header, manual pages where Python is, the drop-in for unchanged programs, hetmpi_info, and how others find them (pkg-config and CMake).
+# What `cmake --install` gives: the library, its header, manual pages where Python is, the drop-in for unchanged programs, hetmpi_info, hetmpi_doctor, and how others find them (pkg-config and CMake).
 # Both know which MPI the library was built with: a program must use the same.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hetmpi)
 install(TARGETS hetmpi hetmpi_pmpi EXPORT hetmpi)
-install(TARGETS hetmpi_info)
+install(TARGETS hetmpi_info hetmpi_doctor)
 install(FILES include/hetmpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hetmpi NAMESPACE hetmpi:: FILE hetmpiTargets.cmake DESTINATION ${package_dir})
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the manual pages: section 3 from the public header, whose comments are the documentation, hetmpi(7) from its
-sections and the table of settings, hetmpi_info(1) from what the tool says of itself.
+sections and the table of settings, those of section 1 from what the tools say of themselves.
 
-Usage: man_pages.py HEADER HETMPI_INFO FOLDER
+Usage: man_pages.py HEADER HETMPI_INFO HETMPI_DOCTOR FOLDER
 
 What it reads in the header: a comment that begins with a title and an empty line opens a section and tells what is
 common to it; a comment in front of declarations, up to the next empty line, or behind one on its line, documents these.
@@ -221,21 +221,35 @@ def overview(header, info, date):
             out += [".TP", ".BR " + " (3), ".join(escape(n) for n in function.names[:1]) + " (3)",
                     marked(escape(summary(function.lines)))]
     out += [".SH SETTINGS"] + settings(info)
-    out += [".SH SEE ALSO", ".BR hetmpi_info (1)"]
+    out += [".SH SEE ALSO", ".BR hetmpi_info (1),", ".BR hetmpi_doctor (1)"]
     return "\n".join(out) + "\n"
 
 
-def tool_page(header, info, date):
-    usage = subprocess.run([info, "--help"], check=True, capture_output=True, text=True).stdout
-    forms = re.findall(r"(hetmpi_info.*?) {2,}(.*)", usage)
-    if not forms:
-        die(f"{info} --help lists no way to call it")
-    out = head("hetmpi_info", 1, header, date) + [".SH NAME", "hetmpi_info \\- lists the settings of hetmpi"]
-    out += [".SH SYNOPSIS", ".nf"] + [escape(form) for form, _ in forms] + [".fi", ".SH DESCRIPTION",
-            "Shows the settings that a program started here would get, and where they come from. Does not start MPI."]
-    for form, text in forms:
-        out += [".TP", "\\fB" + escape(form.strip()) + "\\fR", escape(text)]
-    return "\n".join(out + [".SH SEE ALSO", ".BR hetmpi (7)"]) + "\n"
+TOOLS = {
+    "hetmpi_info": ("lists the settings of hetmpi",
+                    "Shows the settings that a program started here would get, and where they come from. Does not start MPI."),
+    "hetmpi_doctor": ("finds what is wrong with the machines of a job",
+                      "Looks at limits, drivers, kernel modules, NICs and the distances between devices on every node, sees "
+                      "whether the nodes reach each other, and lets every rank exchange verified data with itself and with every "
+                      "other. Says what is wrong, what it costs, and what mends it."),
+}
+
+
+def tool_page(program, header, date):
+    """A page from a tool's --help: what is called, two and more spaces, what that does."""
+    name = os.path.basename(program)
+    usage = subprocess.run([program, "--help"], check=True, capture_output=True, text=True).stdout
+    rows = re.findall(r"^(?:usage:)? +(\S.*?) {2,}(.*)$", usage, re.M)
+    calls = [row for row in rows if row[0].startswith(name)]
+    if not calls:
+        die(f"{program} --help lists no way to call it")
+    out = head(name, 1, header, date) + [".SH NAME", f"{name} \\- {TOOLS[name][0]}"]
+    out += [".SH SYNOPSIS", ".nf"] + [escape(form) for form, _ in calls] + [".fi", ".SH DESCRIPTION"]
+    out += textwrap.wrap(TOOLS[name][1], 76)
+    for form, text in rows:
+        out += [".TP", "\\fB" + escape(form) + "\\fR"] + textwrap.wrap(escape(text), 76)
+    others = [f".BR {other} (1)," for other in TOOLS if other != name]
+    return "\n".join(out + [".SH SEE ALSO"] + others + [".BR hetmpi (7)"]) + "\n"
 
 
 def write(folder, name, text):
@@ -246,9 +260,9 @@ def write(folder, name, text):
 
 
 def main():
-    if len(sys.argv) != 4:
-        die("usage: man_pages.py HEADER HETMPI_INFO FOLDER")
-    path, info, folder = sys.argv[1:]
+    if len(sys.argv) != 5:
+        die("usage: man_pages.py HEADER HETMPI_INFO HETMPI_DOCTOR FOLDER")
+    path, info, doctor, folder = sys.argv[1:]
     header = Header(path)
     stamp = int(os.environ.get("SOURCE_DATE_EPOCH") or os.path.getmtime(path))
     date = time.strftime("%Y-%m-%d", time.gmtime(stamp))
@@ -259,7 +273,8 @@ def main():
         for name in function.names[1:]:
             write(folder, name + ".3", f".so man3/{function.names[0]}.3\n")
     write(folder, "hetmpi.7", overview(header, info, date))
-    write(folder, "hetmpi_info.1", tool_page(header, info, date))
+    for program in (info, doctor):
+        write(folder, os.path.basename(program) + ".1", tool_page(program, header, date))
 
 
 if __name__ == "__main__":

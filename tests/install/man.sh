@@ -8,7 +8,7 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 
 functions=$(nm -D --defined-only "$library" | awk '$3 ~ /^hetmpi_/ { print $3 }' | sort)
 [ "$(wc -w <<<"$functions")" -gt 50 ] || fail "only $(wc -w <<<"$functions") functions in $library"
-missing=() written=("$pages/man7/hetmpi.7" "$pages/man1/hetmpi_info.1")
+missing=() written=("$pages/man7/hetmpi.7" "$pages/man1/hetmpi_info.1" "$pages/man1/hetmpi_doctor.1")
 for function in $functions; do
     page=$pages/man3/$function.3
     [ -f "$page" ] || { missing+=("$function"); continue; }
@@ -24,6 +24,7 @@ done
 [ ${#missing[@]} = 0 ] || fail "no page for ${missing[*]}"
 extra=$(comm -13 <(echo "$functions") <(find "$pages/man3" -name '*.3' -printf '%f\n' | sed 's/\.3$//' | sort))
 [ -z "$extra" ] || fail "pages of functions that are not in the library:" $extra
+grep -q "exit code 2" "$pages/man1/hetmpi_doctor.1" || fail "hetmpi_doctor(1) does not tell its exit codes"
 grep -q HETMPI_ERR_MISMATCH "$pages/man7/hetmpi.7" || fail "hetmpi(7) does not list the errors"
 grep -q "fBWIRE_PRECISION" "$pages/man7/hetmpi.7" || fail "hetmpi(7) does not list the settings"
 

@@ -17,7 +17,7 @@ cmake --install "$build" --prefix "$prefix" >"$work/log" || { cat "$work/log"; f
 library=$(find "$prefix" -name libhetmpi.so.0)
 [ -n "$library" ] || fail "libhetmpi.so.0 is not there"
 libdir=$(dirname "$library")
-for file in include/hetmpi.h bin/hetmpi_info; do
+for file in include/hetmpi.h bin/hetmpi_info bin/hetmpi_doctor; do
     [ -f "$prefix/$file" ] || fail "$file is not there"
 done
 ! command -v python3 >/dev/null || [ -f "$prefix/share/man/man3/hetmpi_allreduce.3" ] || fail "no manual pages"
@@ -30,6 +30,7 @@ mv "$prefix" "$work/second"
 prefix=$work/second
 libdir=$prefix/${libdir#"$work/first/"}
 library=$libdir/libhetmpi.so.0
+"$prefix/bin/hetmpi_doctor" --help >"$work/help" || fail "hetmpi_doctor does not find its library"
 export PKG_CONFIG_PATH=$libdir/pkgconfig
 flags=()
 [ -z "$sanitize" ] || flags=("-fsanitize=$sanitize")
