@@ -5,7 +5,8 @@ set -euo pipefail
 
 demo=(gcc libc6-dev make cmake ninja-build pkg-config python3 openmpi-bin libopenmpi-dev libcmocka-dev libjson-c-dev
       libibverbs-dev zlib1g-dev gnuplot-nox)
-check=("${demo[@]}" g++ gfortran python3-dev python3-venv mpich libmpich-dev mandoc)
+rdma=(qemu-system-x86 rdma-core ibverbs-providers ibverbs-utils iproute2 busybox-static xz-utils)
+check=("${demo[@]}" "${rdma[@]}" g++ gfortran python3-dev python3-venv mpich libmpich-dev mandoc)
 ci=("${check[@]}" clang libclang-rt-14-dev)
 
 case ${1:-} in
