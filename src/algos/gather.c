@@ -6,8 +6,8 @@
  * Wire bytes: an island of m ranks sends m N, a rank its own block; the root's island sends nothing.
  *
  * Gatherv takes the same steps: all ranks know the lengths from their meeting; the ranks of the root's island then share
- * the blocks, not the bytes. Straight, where they do not know them: every rank sends its block to the root itself. Wire
- * bytes: its block. Steps: one message, at the root one for each other rank.
+ * the blocks, not the bytes. Straight, where they do not know them or the blocks are short: every rank sends its block to
+ * the root itself. Wire bytes: its block. Steps: one message, at the root one for each other rank.
  */
 #include "algos/algos.h"
 

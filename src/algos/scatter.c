@@ -7,8 +7,8 @@
  * others send nothing.
  *
  * Scatterv takes the same steps: all ranks know the lengths from their meeting; the ranks of the root's island then share
- * the blocks, not the bytes. Straight, where they do not know them: the root sends every block to its owner itself. Wire
- * bytes: all blocks but its own.
+ * the blocks, not the bytes. Straight, where they do not know them or the blocks are short: the root sends every block to
+ * its owner itself. Wire bytes: all blocks but its own.
  */
 #include "algos/algos.h"
 

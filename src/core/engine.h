@@ -137,9 +137,8 @@ bool pairs_may(const struct comm *comm, const struct call *call);
 int pairs_post(struct comm *comm, struct meet *meet, const struct call *call, bool may);
 bool pairs_all_here(const struct comm *comm, uint64_t number);
 void pairs_combine(const struct comm *comm, const struct call *call, uint64_t number);
-/* gatherv, scatterv: after the meeting every rank knows the lengths of all blocks, and their schedule is gather's or
- * scatter's. Returns the greatest, and fills counts [size] (or NULL). Where it is not so (all ranks alike: one island,
- * which has nothing to share; too many ranks), the blocks go straight to and from the root. */
+/* gatherv, scatterv: after the meeting every rank knows the lengths of all blocks; all ranks alike. Not so in one island,
+ * where there is nothing to share, and with too many ranks. The greatest; fills counts [size], or NULL. */
 bool pairs_tell(const struct comm *comm, enum coll_kind kind);
 size_t pairs_told(const struct comm *comm, uint64_t number, size_t *counts);
 /* Blocking, as small_run. COMM_AGAIN: the meeting is over, and the rest is the engine's: see op->met. */

@@ -34,6 +34,7 @@ struct exec_plan {
     size_t scratch_slot, aside_at;
     bool aside, scale_straight;
     bool pairs;                      /* sched_pairs */
+    struct exec_plan *brief;         /* instead of this one, where the meeting tells that all blocks are short, or NULL */
 };
 
 /* How much of what runs share there is, or is wanted. */

@@ -13,6 +13,7 @@
 #define WINDOW_NODES 64     /* between nodes MPI asks before it sends, behind what is on its way already */
 #define WINDOW_DEVICE 16    /* work on a device is known to be done only when it is asked for */
 #define GATHERED_MAX 4096u   /* bytes of a block of alltoall: beyond it a message is worth its start, a detour is not */
+#define STRAIGHT_MAX 8192u   /* bytes of the longest block of gatherv and scatterv: up to it sharing gains less than it costs */
 #define CACHE_ENTRIES 32
 
 struct sched_cache {
@@ -238,6 +239,13 @@ static bool aliased(const struct comm *comm, const struct call *call)
     return call->in_place || (recv >= send && recv - send < most_bytes(comm, call, SIDE_SEND));
 }
 
+/* Gatherv and scatterv: do the blocks go straight to and from the root? All ranks decide alike: count is the longest block
+ * where the ranks told each other. */
+static bool goes_straight(const struct comm *comm, const struct call *call)
+{
+    return coll_tells(call->kind) && (!pairs_tell(comm, call->kind) || call->count <= STRAIGHT_MAX / red_size(call->type));
+}
+
 static struct sched_call sched_key(const struct comm *comm, const struct call *call)
 {
     struct sched_call key;
@@ -248,7 +256,7 @@ static struct sched_call sched_key(const struct comm *comm, const struct call *c
     key.exact = red_wide_size(call->type) != red_size(call->type) &&
                 (comm->cfg->wire_precision == CFG_PRECISION_EXACT || coll_traits(call->kind) & COLL_CHAIN);
     key.in_place = call->in_place && call->kind != COLL_REDUCE_SCATTER;
-    key.straight = coll_tells(call->kind) && !pairs_tell(comm, call->kind);
+    key.straight = goes_straight(comm, call);
     key.scale = call->premul;
     key.stage_send = key.scale || needs_staging(call->send, most_bytes(comm, call, SIDE_SEND));
     /* Buffers in place are staged both or not at all. */
@@ -414,29 +422,16 @@ static int open_paths(struct comm *comm, const struct exec_plan *plan)
     return code || plan->pairs ? code : open_island(comm);
 }
 
-/* Where only the meeting will tell the counts: the longest call that there can be, so that there is room for any. */
-static struct call longest(const struct comm *comm, const struct call *call)
-{
-    struct call most = *call;
-
-    if (!pairs_tell(comm, call->kind))
-        return most;
-    most.count = SIZE_MAX / 2 / (red_size(call->type) * (size_t)comm->size);
-    most.counts[SIDE_SEND] = most.counts[SIDE_RECV] = NULL;
-    return most;
-}
-
-int exec_plan_make(struct comm *comm, const struct call *call, struct exec_plan **out)
+static int plan_one(struct comm *comm, const struct call *call, struct exec_plan **out)
 {
     struct exec_plan *plan = calloc(1, sizeof(*plan));
-    struct call most = longest(comm, call);
     int code;
 
     if (!plan)
         return err_set(HETMPI_ERR_MEMORY, "no memory to plan a collective");
     code = want_exec(comm);
     if (!code)
-        code = make_plan(comm, &most, plan);
+        code = make_plan(comm, call, plan);
     if (code)
         goto free_plan;
     if (mem_has_device())
@@ -455,10 +450,33 @@ free_plan:
     return code;
 }
 
+int exec_plan_make(struct comm *comm, const struct call *call, struct exec_plan **out)
+{
+    struct call assumed = *call;
+    int code;
+
+    if (!pairs_tell(comm, call->kind))
+        return plan_one(comm, call, out);
+    /* Only the meeting will tell the counts: room for the longest blocks that there can be, and for those that go straight. */
+    assumed.counts[SIDE_SEND] = assumed.counts[SIDE_RECV] = NULL;
+    assumed.count = SIZE_MAX / 2 / (red_size(call->type) * (size_t)comm->size);
+    code = plan_one(comm, &assumed, out);
+    if (code)
+        return code;
+    assumed.count = STRAIGHT_MAX / red_size(call->type);
+    code = plan_one(comm, &assumed, &(*out)->brief);
+    if (code) {
+        exec_plan_free(*out);
+        *out = NULL;
+    }
+    return code;
+}
+
 void exec_plan_free(struct exec_plan *plan)
 {
     if (!plan)
         return;
+    exec_plan_free(plan->brief);
     sched_free(plan->sched);
     free(plan->scratch_at);
     free(plan);
@@ -484,6 +502,8 @@ int exec_begin(struct comm *comm, const struct call *call, const struct exec_pla
     exec->number = number;
     if (pairs_tell(comm, call->kind))
         learn_counts(comm, exec);
+    if (plan && plan->brief && goes_straight(comm, &exec->call))
+        plan = plan->brief;
     if (!plan) {
         code = make_plan(comm, &exec->call, &exec->own);
         if (!code && !exec->own.pairs)

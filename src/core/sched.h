@@ -173,7 +173,7 @@ struct sched_call {
     bool stage_recv;       /* likewise the receive buffer: results go to scratch, then are copied */
     bool gathered;         /* alltoall with two levels: the blocks of an island for a rank of another node go as one
                             * message, not one by one */
-    bool straight;         /* gatherv, scatterv: each block between its rank and the root, which alone knows the lengths */
+    bool straight;         /* gatherv, scatterv: each block between its rank and the root, which may alone know the lengths */
     bool scale;            /* reductions, with stage_send: the copy multiplies, so nothing else may read that buffer */
 };
 
