@@ -378,6 +378,7 @@ int engine_plan(struct op *op)
 
     if (code)
         return code;
+    proc_let_mpi_progress();   /* a long wait does: here it takes what it takes the first time */
     engine_lock();
     code = reserve(op);
     if (code)

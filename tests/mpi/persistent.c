@@ -36,11 +36,13 @@ static bool has_blocks(enum kind kind)
            kind == SCATTERV;
 }
 
-/* Data come to this rank, or go through it, while none flow back. The root of gatherv and scatterv is the last rank, and
- * the one before it is of another island where there are several. */
-static bool only_receives(enum kind kind)
+/* From another island data may come before this rank asks for them: where none flow back, or it waits for a third rank.
+ * The root of gatherv and scatterv is the last rank, and the one before it is of another island where there are several. */
+static bool gets_early(enum kind kind)
 {
-    return kind == BCAST || (kind == GATHERV && t_rank != t_ranks - 2) || (kind == SCATTERV && t_rank != t_ranks - 1);
+    if (kind == GATHERV || kind == SCATTERV)
+        return t_rank != (kind == GATHERV ? t_ranks - 2 : t_ranks - 1);
+    return kind == BCAST || t_ranks > 2;
 }
 
 static int64_t input(int rank, size_t i, int64_t round)
@@ -198,8 +200,8 @@ static void measure(struct call *c, bool whole, bool first)
                 c->count, round.allocations);
 }
 
-/* Waiting costs no allocation where no device and no MPI works for the call, and where data flow both ways: a wire
- * moves what came early out of the way of a sender that is far ahead. */
+/* Waiting costs no allocation where no device and no MPI works for the call, and where nothing comes early: a wire moves
+ * that out of the way of a sender that is far ahead. */
 static void costs_of(enum kind kind, size_t count, enum t_place place, bool whole)
 {
     struct call c;
@@ -211,14 +213,19 @@ static void costs_of(enum kind kind, size_t count, enum t_place place, bool whol
     close_call(&c);
 }
 
-/* What a wait that lasts takes once in a process, whenever the first of that kind comes. */
-static void wait_long_once(void)
+/* The first waits of the process that last: they look around, and let MPI work. */
+static void check_long_waits(void)
 {
+    struct call c;
+
+    t_stage("waits that last");
+    open_call(&c, BARRIER, 0, T_PAGEABLE, MPI_COMM_WORLD);
     for (int late = 0; late < t_ranks; late++) {
         if (t_rank == late)
-            t_sleep(0.02);
-        T_OK(hetmpi_barrier(MPI_COMM_WORLD));
+            t_sleep(0.03);
+        measure(&c, true, false);
     }
+    close_call(&c);
 }
 
 static void check_costs(void)
@@ -232,11 +239,11 @@ static void check_costs(void)
     if (any)
         t_skip("%s", reason ? reason : "another rank cannot watch itself");
     T_OK(hetmpi_comm_info(MPI_COMM_WORLD, &info));
-    wait_long_once();
+    check_long_waits();
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             bool small = counts[i] < 1000;
-            bool whole = small || (info.device < 0 && (info.islands == 1 || !only_receives(kind)));
+            bool whole = small || (info.device < 0 && (info.islands == 1 || !gets_early(kind)));
             costs_of((enum kind)kind, counts[i], T_PAGEABLE, whole);
             if (!small && info.device >= 0)   /* where a short message is copied first, that is the device's business */
                 costs_of((enum kind)kind, counts[i], T_DEVICE, false);
