@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +55,14 @@ __be64 ibv_get_device_guid(struct ibv_device *device)
     return htonl((uint32_t)ibv_get_device_index(device) + 1);
 }
 
+/* FAKE_VERBS_FAIL, if it is about this device. */
+static uint64_t fail_from(struct ibv_device *device)
+{
+    const char *text = getenv("FAKE_VERBS_FAIL"), *colon = text ? strchr(text, ':') : NULL;
+
+    return colon && atoi(text) == ibv_get_device_index(device) ? strtoull(colon + 1, NULL, 10) : 0;
+}
+
 static int error_setting(const char *name)
 {
     static const struct { const char *name; int number; } errors[] = {
@@ -76,7 +83,7 @@ static int error_setting(const char *name)
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
     struct fake_context *made = calloc(1, sizeof(*made));
-    const char *memlock = getenv("FAKE_VERBS_MEMLOCK");
+    const char *memlock = getenv("FAKE_VERBS_MEMLOCK"), *move = getenv("FAKE_VERBS_MOVE");
     int fds[2];
 
     if (!made)
@@ -92,6 +99,12 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     pthread_mutex_init(&made->context.mutex, NULL);
     made->dmabuf_error = error_setting("FAKE_VERBS_DMABUF");
     made->peer_error = error_setting("FAKE_VERBS_PEER");
+    made->fail_from = fail_from(device);
+    made->move = !move || strcmp(move, "0") != 0;
+    made->context.ops.poll_cq = fake_poll_cq;
+    made->context.ops.req_notify_cq = fake_req_notify_cq;
+    made->context.ops.post_srq_recv = fake_post_srq_recv;
+    made->context.ops.post_send = fake_post_send;
     made->memlock = memlock ? strtoull(memlock, NULL, 0) : SIZE_MAX;
     return &made->context;
 }
@@ -121,8 +134,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
     *attr = (struct ibv_device_attr){
         .node_guid = ibv_get_device_guid(context->device), .max_mr_size = UINT64_MAX, .page_size_cap = 4096,
-        .max_qp = 1024, .max_qp_wr = 4096, .max_sge = 16, .max_cq = 1024, .max_cqe = 65536, .max_mr = FAKE_REGIONS,
-        .max_pd = 1024, .max_qp_rd_atom = 16, .max_qp_init_rd_atom = 16, .max_srq = 256, .max_srq_wr = 4096,
+        .max_qp = FAKE_QPS, .max_qp_wr = 4096, .max_sge = 16, .max_cq = FAKE_CQS, .max_cqe = FAKE_RING, .max_mr = FAKE_REGIONS,
+        .max_pd = 1024, .max_qp_rd_atom = 16, .max_qp_init_rd_atom = 16, .max_srq = FAKE_SRQS, .max_srq_wr = FAKE_RING,
         .max_srq_sge = 4, .max_pkeys = 1, .phys_port_cnt = 1,
     };
     snprintf(attr->fw_ver, sizeof(attr->fw_ver), "0.0.0");
@@ -198,6 +211,27 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 
         return -1;
     *pkey = htons(0xffff);
     return 0;
+}
+
+const char *ibv_wc_status_str(enum ibv_wc_status status)
+{
+    static const char *const names[] = {
+        [IBV_WC_SUCCESS] = "success", [IBV_WC_LOC_PROT_ERR] = "local protection error",
+        [IBV_WC_WR_FLUSH_ERR] = "Work Request Flushed Error", [IBV_WC_REM_ACCESS_ERR] = "remote access error",
+        [IBV_WC_RETRY_EXC_ERR] = "transport retry counter exceeded", [IBV_WC_RNR_RETRY_EXC_ERR] = "RNR retry counter exceeded",
+    };
+
+    return status < sizeof(names) / sizeof(names[0]) && names[status] ? names[status] : "unknown";
+}
+
+const char *ibv_event_type_str(enum ibv_event_type event)
+{
+    return event == IBV_EVENT_PORT_ERR ? "port error" : event == IBV_EVENT_PORT_ACTIVE ? "port active" : "other event";
+}
+
+const char *ibv_port_state_str(enum ibv_port_state state)
+{
+    return state == IBV_PORT_ACTIVE ? "active" : "other state";
 }
 
 int ibv_fork_init(void)

@@ -4,12 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-static struct fake_region regions[FAKE_REGIONS];
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -35,24 +35,26 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
     return 0;
 }
 
-/* A key is the place in the table and a number that changes each time the place is taken. */
+/* A place in the table; 0: it is full. */
 static uint32_t take_region(const struct fake_region *wanted)
 {
-    static _Atomic uint32_t generation;
+    struct fake_hub *hub = fake_self()->hub;
 
     for (uint32_t i = 0; i < FAKE_REGIONS; i++) {
-        uint32_t key = (atomic_fetch_add(&generation, 1) + 1) * FAKE_REGIONS + i, none = 0;
+        struct fake_region *region = &hub->region[i];
+        uint32_t none = 0, key;
 
-        if (atomic_load(&regions[i].key) != 0 || !atomic_compare_exchange_strong(&regions[i].key, &none, UINT32_MAX))
+        if (atomic_load(&region->key) != 0 || !atomic_compare_exchange_strong(&region->key, &none, UINT32_MAX))
             continue;
-        regions[i].access = wanted->access;
-        regions[i].pd = wanted->pd;
-        regions[i].base = wanted->base;
-        regions[i].bytes = wanted->bytes;
-        regions[i].fd = wanted->fd;
-        regions[i].offset = wanted->offset;
-        regions[i].reachable = wanted->reachable;
-        atomic_store(&regions[i].key, key);
+        key = fake_number(i, FAKE_REGIONS);
+        region->access = wanted->access;
+        region->pd = wanted->pd;
+        region->base = wanted->base;
+        region->bytes = wanted->bytes;
+        region->fd = wanted->fd;
+        region->offset = wanted->offset;
+        region->host = wanted->host;
+        atomic_store(&region->key, key);
         return key;
     }
     return 0;
@@ -89,30 +91,83 @@ static bool can_touch(void *base)
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t bytes, uint64_t iova, unsigned access)
+/* This process's descriptor of the file with that number; -1: none. */
+static int descriptor_of(dev_t device, ino_t inode)
+{
+    for (int fd = 0; fd < (int)sysconf(_SC_OPEN_MAX); fd++) {
+        struct stat what;
+
+        if (fstat(fd, &what) == 0 && what.st_dev == device && what.st_ino == inode)
+            return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    }
+    return -1;
+}
+
+/* What a peer-memory module knows of its device: here, which file is mapped at the address. */
+static int file_behind(uint64_t at, uint64_t *offset)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    int fd = -1;
+
+    while (maps && fd < 0 && fgets(line, sizeof(line), maps)) {
+        unsigned long long first, end, from, inode;
+        unsigned major, minor;
+
+        if (sscanf(line, "%llx-%llx %*s %llx %x:%x %llu", &first, &end, &from, &major, &minor, &inode) != 6 || at < first ||
+            at >= end)
+            continue;
+        fd = descriptor_of(makedev(major, minor), inode);
+        *offset = from + (at - first);
+    }
+    if (maps)
+        fclose(maps);
+    return fd;
+}
+
+static struct ibv_mr *register_peer(struct ibv_pd *pd, void *addr, size_t bytes, struct fake_region *region)
+{
+    struct ibv_mr *made;
+
+    if (fake_context_of(pd->context)->peer_error) {
+        errno = fake_context_of(pd->context)->peer_error;
+        return NULL;
+    }
+    region->fd = file_behind((uint64_t)(uintptr_t)addr, &region->offset);
+    if (region->fd < 0) {
+        errno = EFAULT;
+        return NULL;
+    }
+    made = register_region(pd, addr, bytes, region);
+    if (!made)
+        close(region->fd);
+    return made;
+}
+
+static struct ibv_mr *register_host(struct ibv_pd *pd, void *addr, size_t bytes, struct fake_region *region)
 {
     struct fake_context *context = fake_context_of(pd->context);
+    struct ibv_mr *made = NULL;
+
+    region->host = 1;
+    if (atomic_fetch_add(&context->locked, bytes) + bytes <= context->memlock)
+        made = register_region(pd, addr, bytes, region);
+    else
+        errno = ENOMEM;
+    if (!made)
+        atomic_fetch_sub(&context->locked, bytes);
+    return made;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t bytes, uint64_t iova, unsigned access)
+{
     struct fake_region region = {.access = access, .fd = -1};
-    struct ibv_mr *made;
 
     if (bytes == 0 || iova != (uint64_t)(uintptr_t)addr) {
         errno = EINVAL;
         return NULL;
     }
-    region.reachable = can_touch(addr);
-    if (!region.reachable && context->peer_error) {
-        errno = context->peer_error;
-        return NULL;
-    }
-    if (region.reachable && atomic_fetch_add(&context->locked, bytes) + bytes > context->memlock) {
-        atomic_fetch_sub(&context->locked, bytes);
-        errno = ENOMEM;
-        return NULL;
-    }
-    made = register_region(pd, addr, bytes, &region);
-    if (!made && region.reachable)
-        atomic_fetch_sub(&context->locked, bytes);
-    return made;
+    return can_touch(addr) ? register_host(pd, addr, bytes, &region) : register_peer(pd, addr, bytes, &region);
 }
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t bytes, int access)
@@ -145,13 +200,13 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t byte
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    struct fake_region *region = &regions[mr->lkey % FAKE_REGIONS];
+    struct fake_region *region = &fake_self()->hub->region[mr->lkey % FAKE_REGIONS];
 
     if (atomic_load(&region->key) != mr->lkey)
         return EINVAL;
     if (region->fd >= 0)
         close(region->fd);
-    if (region->reachable)
+    if (region->host)
         atomic_fetch_sub(&fake_context_of(mr->context)->locked, mr->length);
     atomic_store(&region->key, 0);
     atomic_fetch_sub(&((struct fake_pd *)mr->pd)->users, 1);
