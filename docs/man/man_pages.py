@@ -227,7 +227,8 @@ def overview(header, info, date):
 
 TOOLS = {
     "hetmpi_info": ("lists the settings of hetmpi",
-                    "Shows the settings that a program started here would get, and where they come from. Does not start MPI."),
+                    "Shows what this copy of the library is, the settings that a program started here would get, and where they come "
+                    "from. Starts MPI for --job alone."),
     "hetmpi_doctor": ("finds what is wrong with the machines of a job",
                       "Looks at limits, drivers, kernel modules, NICs and the distances between devices on every node, sees "
                       "whether the nodes reach each other, and lets every rank exchange verified data with itself and with every "

@@ -1,9 +1,12 @@
-/* hetmpi_info: lists the settings, with the values that a program started here would get, and where they come from.
- * hetmpi_info --markdown writes docs/settings.md. Does not start MPI. */
+/* hetmpi_info: what this copy of the library is; the settings, with the values that a program started here would get, and where
+ * they come from; the islands and wires of a job. Only the last starts MPI. --markdown writes docs/settings.md. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <mpi.h>
 
 #include "core/config.h"
 #include "core/log.h"
@@ -21,8 +24,7 @@ static int list(void)
         fprintf(stderr, "hetmpi_info: %s\n", err_text());
         return EXIT_FAILURE;
     }
-    printf("hetmpi %d.%d.%d, back end %s\n\n", HETMPI_VERSION_MAJOR, HETMPI_VERSION_MINOR, HETMPI_VERSION_PATCH,
-           INFO_BACKEND);
+    printf("%s\n\n", hetmpi_build_info());
     printf("%-25s %-16s %-12s %s\n", "Name", "Value", "Origin", "Meaning");
     for (size_t i = 0; i < cfg_rows(); i++) {
         char name[64];
@@ -64,6 +66,43 @@ static int markdown(void)
     return EXIT_SUCCESS;
 }
 
+struct rank_info { hetmpi_comm_info_t info; char host[64]; };
+
+static void print_job(const struct rank_info *ranks)
+{
+    printf("%s\n%d ranks, %d nodes, %d islands\n\n", hetmpi_build_info(), ranks[0].info.ranks, ranks[0].info.nodes,
+           ranks[0].info.islands);
+    printf("%6s %-24s %6s %7s %-8s %6s %-9s %-10s %5s\n", "Rank", "Host", "Node", "Island", "Vendor", "Device", "Provider", "Wire",
+           "Rails");
+    for (int i = 0; i < ranks[0].info.ranks; i++) {
+        const hetmpi_comm_info_t *info = &ranks[i].info;
+
+        printf("%6d %-24s %6d %7d %-8s %6d %-9s %-10s %5d\n", info->rank, ranks[i].host, info->node, info->island, info->vendor,
+               info->device, info->provider, info->wire, info->rails);
+    }
+}
+
+/* Under mpiexec: what hetmpi makes of the job. An error is MPI's to report, and ends the job. */
+static int job(int *argc, char ***argv)
+{
+    struct rank_info mine = {.host = ""}, *all = NULL;
+    int rank, ranks;
+
+    MPI_Init(argc, argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    hetmpi_comm_info(MPI_COMM_WORLD, &mine.info);
+    gethostname(mine.host, sizeof(mine.host) - 1);
+    if (rank == 0 && !(all = calloc((size_t)ranks, sizeof(*all))))
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+    MPI_Gather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (rank == 0)
+        print_job(all);
+    free(all);
+    MPI_Finalize();
+    return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
     int code;
@@ -72,12 +111,15 @@ int main(int argc, char **argv)
         code = list();
     } else if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
         code = markdown();
+    } else if (argc == 2 && strcmp(argv[1], "--job") == 0) {
+        code = job(&argc, &argv);
     } else {
         bool help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
 
         fprintf(help ? stdout : stderr,
                 "usage: hetmpi_info              list the settings, their values here, and where these come from\n"
-                "       hetmpi_info --markdown   the same as a table for the documentation, with the defaults\n");
+                "       hetmpi_info --job        under mpiexec: the job's ranks, their islands, and the wires between them\n"
+                "       hetmpi_info --markdown   the settings as a table for the documentation, with the defaults\n");
         code = help ? EXIT_SUCCESS : EXIT_FAILURE;
     }
     if (fflush(stdout)) {
