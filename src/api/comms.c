@@ -33,20 +33,27 @@ int hetmpi_comm_detach(MPI_Comm comm)
 /* Which wires this rank uses to the owners in other islands, and over how many links in all. */
 static void describe_wires(const struct comm *comm, hetmpi_comm_info_t *info)
 {
-    const struct topo *topo = &comm->topo;
-    bool shm = false, mpi = false;
+    static const char *const names[] = {"shm", "verbs", "mpi"};
+    int rails[3] = {0};
 
-    for (int i = 0; i < topo->islands; i++) {
-        if (i == topo->island_of[comm->rank])
+    for (int r = 0; r < comm->size; r++) {
+        const char *name = wire_name_for(comm, r);
+        if (comm->topo.island_of[r] == comm->topo.island_of[comm->rank])
             continue;
-        for (int p = 0; p < topo_island_size(topo, i); p++)
-            if (strcmp(wire_name_for(comm, topo_member(topo, i, p)), "shm") == 0)
-                shm = true;
-            else
-                mpi = true;
+        for (int w = 0; w < 3; w++)
+            if (strcmp(names[w], name) == 0 && rails[w] < wire_rails(comm, r))
+                rails[w] = wire_rails(comm, r);
     }
-    strcpy(info->wire, shm && mpi ? "shm+mpi" : shm ? "shm" : mpi ? "mpi" : "none");
-    info->rails = shm + mpi;
+    for (int w = 0; w < 3; w++) {
+        if (!rails[w])
+            continue;
+        if (info->rails)
+            strcat(info->wire, "+");
+        strcat(info->wire, names[w]);
+        info->rails += rails[w];
+    }
+    if (!info->rails)
+        strcpy(info->wire, "none");
 }
 
 int hetmpi_comm_info(MPI_Comm user, hetmpi_comm_info_t *info)

@@ -7,6 +7,7 @@
 #include "core/config.h"
 #include "core/log.h"
 #include "mem/mem.h"
+#include "wire/wire.h"
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
@@ -25,8 +26,9 @@ static void write_build_text(void)
 
     MPI_Get_library_version(mpi, &length);
     mpi[strcspn(mpi, ",\n")] = '\0';   /* the first words name it */
-    snprintf(build_text, sizeof(build_text), "hetmpi %s; backend %s; wires mpi, shm; providers shm, ipc, mpi; %.200s; "
-             "compiled by %s", hetmpi_version(), mem_backend(), mpi,
+    snprintf(build_text, sizeof(build_text), "hetmpi %s; backend %s; wires mpi, shm%s; providers shm, ipc, mpi; %.200s; "
+             "compiled by %s", hetmpi_version(), mem_backend(),
+             wire_verbs.send ? ", verbs" : "", mpi,
 #ifdef __clang__
              "clang " __clang_version__
 #else

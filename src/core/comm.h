@@ -73,6 +73,7 @@ struct ctl {
 
 struct island;
 struct wire;
+struct wire_net;
 struct op;
 
 struct comm {
@@ -106,7 +107,8 @@ struct comm {
     bool small_ok;             /* the small-message short cut can serve this communicator */
 
     struct island *island;     /* opened at the first collective that needs it */
-    struct wire *wire_shm, *wire_ipc, *wire_mpi;
+    struct wire *wire_shm, *wire_ipc, *wire_mpi, *wire_verbs;
+    struct wire_net *nets;     /* [size] what ranks published for the verbs wire; NULL: it serves no pair */
     bool island_ipc;           /* the members of this rank's island reach each other's device memory */
 
     uint64_t meetings;         /* number of the last meeting begun */
@@ -188,6 +190,7 @@ int comm_mpi_error(int mpi_code, const char *call);
 
 /* Tags on the shadow communicator. */
 enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_NOTICE = 16386, TAG_ASK = 16387, TAG_TELL = 16388,
+       TAG_VERBS = 16389,
        TAG_WIRE_MAX = 8191 };
 
 /* A peer's region on this node. Not ready yet: COMM_AGAIN. The mapping belongs to the caller (seg_clear or

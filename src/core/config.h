@@ -21,6 +21,8 @@ struct cfg {
     char islands[16384];      /* "auto" or one label a rank */
     int wire, provider, progress, wire_precision, log;   /* the enums above; log: enum log_level */
     char rails[256];          /* "auto" or names, comma separated */
+    size_t stripe;            /* smallest message (bytes) that goes over several rails */
+    int queue_depth, gid_index, service_level, traffic_class, pkey_index, retry_count, retry_timeout;
     size_t chunk;             /* bytes of a pipeline chunk; 0: chosen by size */
     size_t small;             /* largest message (bytes) of the one-exchange short cut */
     size_t eager;             /* largest point-to-point message (bytes) that is sent before its receiver is known */

@@ -342,7 +342,9 @@ static bool progress_comm(struct comm *comm)
         end_queue(comm, code);
         return true;
     }
-    code = advance(comm, comm->head, &moved, &done);
+    code = comm->wire_verbs ? comm->wire_verbs->ops->progress(comm->wire_verbs) : HETMPI_SUCCESS;
+    if (!code)
+        code = advance(comm, comm->head, &moved, &done);
     if (code == HETMPI_ERR_MISMATCH) {
         finish(comm, code);   /* all ranks know, nothing was moved: the communicator stays usable */
     } else if (code) {

@@ -413,7 +413,7 @@ static int open_paths(struct comm *comm, const struct exec_plan *plan)
             messages += (size_t)plan->window;
         }
     }
-    struct wire *opened[] = {comm->wire_shm, comm->wire_ipc, comm->wire_mpi};
+    struct wire *opened[] = {comm->wire_shm, comm->wire_ipc, comm->wire_mpi, comm->wire_verbs};
     for (size_t w = 0; w < sizeof(opened) / sizeof(opened[0]) && !code; w++) {
         wire = opened[w];
         if (wire && wire->ops->reserve)

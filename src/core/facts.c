@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/proc.h"
 #include "hetmpi.h"
+#include "wire/wire.h"
 
 #define PROTOCOL 4             /* changes whenever two builds could not work together */
 #define MAGIC "hetmpi\1"
@@ -67,6 +68,11 @@ void facts_fill(struct comm *comm, struct comm_facts *facts)
         facts->chunk_least = (uint32_t)least;
         facts->chunk_most = (uint32_t)most;
         code = fill_place(comm, facts);
+    }
+    if (!code && (comm->cfg->wire == CFG_WIRE_AUTO || comm->cfg->wire == CFG_WIRE_VERBS)) {
+        facts->rdma = wire_verbs_present();
+        if (strcmp(comm->cfg->rails, "auto") != 0)
+            code = wire_verbs_net(comm->cfg, &(struct wire_net){{0}});
     }
     if (!code) {
         cfg_agree(comm->cfg, agree);

@@ -21,7 +21,8 @@ struct comm_facts {
     struct seg_name ctl;       /* bytes 0: none */
     uint32_t agree[CFG_AGREE_MAX];
     uint32_t chunk_least, chunk_most;   /* that this rank's device likes */
-    char spare[512 - 392];
+    uint8_t rdma;              /* its machine has NICs for it, and its library can use them */
+    char spare[512 - 393];
 };
 _Static_assert(sizeof(struct comm_facts) == 512, "the facts' size is part of the protocol");
 _Static_assert(sizeof(((struct comm_facts *)0)->agree) == 96, "CFG_AGREE_MAX is part of the protocol");

@@ -196,13 +196,52 @@ static int setup_memory(struct comm *comm, const struct comm_facts *facts)
     return find_groups(comm, true);
 }
 
+/* What each rank's NICs are, where that may matter; no rank is asked for more when none, or only one, has any. */
+static int gather_nets(struct comm *comm, const struct comm_facts *facts)
+{
+    bool forced = comm->cfg->wire == CFG_WIRE_VERBS;
+    struct wire_net *all;
+    MPI_Request request;
+    int having = 0, code;
+
+    for (int r = 0; r < comm->size; r++)
+        having += facts[r].rdma != 0;
+    if (having < 2 || !(forced || (comm->cfg->wire == CFG_WIRE_AUTO && comm->topo.nodes > 1)))
+        return HETMPI_SUCCESS;
+    all = malloc(((size_t)comm->size + 1) * sizeof(*all));
+    if (!all)
+        return err_set(HETMPI_ERR_MEMORY, "no memory for what %d ranks have of networks", comm->size);
+    wire_verbs_net(comm->cfg, &all[comm->size]);   /* what is wrong with RAILS was a fact */
+    code = comm_mpi_error(MPI_Iallgather(&all[comm->size], sizeof(*all), MPI_BYTE, all, sizeof(*all), MPI_BYTE, comm->user,
+                                         &request), "MPI_Iallgather");
+    if (!code)
+        code = comm_wait_mpi(comm, &request);
+    if (code) {
+        comm_leave_to_mpi(all);
+        return code;
+    }
+    comm->nets = all;
+    return HETMPI_SUCCESS;
+}
+
+/* WIRE=verbs is for all pairs of islands. */
+static int check_verbs(const struct comm *comm)
+{
+    for (int a = 0; a < comm->size; a++)
+        for (int b = a + 1; b < comm->size; b++)
+            if (comm->topo.island_of[a] != comm->topo.island_of[b] && !wire_verbs_joins(comm, a, b))
+                return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: ranks %d and %d are not joined by RDMA: one of them has "
+                               "no active NIC (ibv_devinfo), or its hetmpi is built without libibverbs; use WIRE=auto", a, b);
+    return HETMPI_SUCCESS;
+}
+
 /* A wire or provider that is asked for by name must be able to serve; every rank learns of every other's trouble. */
 static int check_forced(struct comm *comm)
 {
     int mine = HETMPI_SUCCESS, worst, rank, code;
 
-    if (comm->cfg->wire == CFG_WIRE_VERBS)
-        return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: this hetmpi is built without verbs: use auto, shm or mpi");
+    if (comm->cfg->wire == CFG_WIRE_VERBS && (code = check_verbs(comm)))
+        return code;
     if (comm->cfg->wire == CFG_WIRE_SHM && !comm->one_node && comm->topo.islands > 1)
         return err_set(HETMPI_ERR_CONFIG, "WIRE=shm, but the islands of this communicator do not all share memory (%d "
                        "groups of ranks do): use WIRE=auto", comm->n_groups);
@@ -220,7 +259,8 @@ static int check_forced(struct comm *comm)
 
 static int setup_shadow(struct comm *comm)
 {
-    if (comm->one_node && comm->cfg->wire != CFG_WIRE_MPI && comm->cfg->provider != CFG_PROVIDER_MPI)
+    if (comm->one_node && comm->cfg->wire != CFG_WIRE_MPI && comm->cfg->wire != CFG_WIRE_VERBS &&
+        comm->cfg->provider != CFG_PROVIDER_MPI)
         return HETMPI_SUCCESS;
     return comm_duplicate(comm, &comm->shadow);
 }
@@ -302,6 +342,8 @@ static int setup_from_facts(struct comm *comm, const struct comm_facts *facts)
     if (!code)
         code = setup_mine(comm);
     if (!code)
+        code = gather_nets(comm, facts);
+    if (!code)
         code = check_forced(comm);
     if (!code)
         code = setup_shadow(comm);
@@ -364,10 +406,12 @@ void comm_close_paths(struct comm *comm)
         comm->wire_shm->ops->close(comm->wire_shm);
     if (comm->wire_ipc)
         comm->wire_ipc->ops->close(comm->wire_ipc);
+    if (comm->wire_verbs)
+        comm->wire_verbs->ops->close(comm->wire_verbs);
     if (comm->wire_mpi)
         comm->wire_mpi->ops->close(comm->wire_mpi);
     comm->island = NULL;
-    comm->wire_shm = comm->wire_ipc = comm->wire_mpi = NULL;
+    comm->wire_shm = comm->wire_ipc = comm->wire_mpi = comm->wire_verbs = NULL;
 }
 
 void comm_release(struct comm *comm)
@@ -389,6 +433,8 @@ void comm_release(struct comm *comm)
     free(comm->leaders);
     free(comm->pids);
     free(comm->vendors);
+    free(comm->nets);
+    comm->nets = NULL;
     comm->leaders = NULL;
     comm->pids = NULL;
     comm->vendors = NULL;

@@ -15,39 +15,70 @@ static const struct wire_ops *choose(const struct comm *comm, int peer)
     case CFG_WIRE_SHM:
         return &wire_shm;
     case CFG_WIRE_VERBS:
-        return NULL;
+        return &wire_verbs;
     default:
-        return comm_is_local(comm, peer) ? &wire_shm : &wire_mpi;
+        if (comm_is_local(comm, peer))
+            return &wire_shm;
+        return comm->topo.node_of[peer] != comm->topo.node_of[comm->rank] && wire_verbs_joins(comm, comm->rank, peer) ?
+               &wire_verbs : &wire_mpi;
     }
+}
+
+bool wire_verbs_joins(const struct comm *comm, int a, int b)
+{
+    return comm->nets && wire_verbs_reaches(&comm->nets[a], &comm->nets[b]);
+}
+
+static struct wire **place_of(struct comm *comm, const struct wire_ops *ops)
+{
+    return ops == &wire_shm ? &comm->wire_shm : ops == &wire_ipc ? &comm->wire_ipc :
+           ops == &wire_verbs ? &comm->wire_verbs : &comm->wire_mpi;
+}
+
+static const struct wire *opened(const struct comm *comm, const struct wire_ops *ops)
+{
+    return ops == &wire_shm ? comm->wire_shm : ops == &wire_ipc ? comm->wire_ipc :
+           ops == &wire_verbs ? comm->wire_verbs : comm->wire_mpi;
 }
 
 const char *wire_name_for(const struct comm *comm, int peer)
 {
     const struct wire_ops *ops = choose(comm, peer);
+    const struct wire *wire = opened(comm, ops);
 
-    return ops ? ops->name : "verbs";
+    return wire && ops->carries ? ops->carries(wire, peer) : ops->name;
+}
+
+int wire_rails(const struct comm *comm, int peer)
+{
+    const struct wire_ops *ops = choose(comm, peer);
+    const struct wire *wire = opened(comm, ops);
+
+    return wire ? ops->rails(wire, peer) : 1;
+}
+
+int wire_want(struct comm *comm, const struct wire_ops *ops, struct wire **wire)
+{
+    struct wire **kept = place_of(comm, ops);
+
+    if (!*kept) {
+        struct wire *made;
+        int rc = ops->open(comm, &made);
+        if (rc)
+            return rc;
+        *kept = made;
+        log_debug("wire %s opened by rank %d", ops->name, comm->rank);
+    }
+    *wire = *kept;
+    return HETMPI_SUCCESS;
 }
 
 int wire_for(struct comm *comm, int peer, struct wire **wire)
 {
     const struct wire_ops *ops = choose(comm, peer);
-    struct wire **kept;
 
-    if (!ops)
-        return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: the verbs wire is not built into this copy of hetmpi; "
-                       "use auto, mpi or shm");
     if (ops == &wire_shm && !comm_is_local(comm, peer))
         return err_set(HETMPI_ERR_CONFIG, "WIRE=shm: ranks %d and %d share no memory (different nodes); use auto or "
                        "mpi", comm->rank, peer);
-    kept = ops == &wire_shm ? &comm->wire_shm : ops == &wire_ipc ? &comm->wire_ipc : &comm->wire_mpi;
-    if (!*kept) {
-        struct wire *opened;
-        int rc = ops->open(comm, &opened);
-        if (rc)
-            return rc;
-        *kept = opened;
-        log_debug("wire %s opened by rank %d for its peer %d", ops->name, comm->rank, peer);
-    }
-    *wire = *kept;
-    return HETMPI_SUCCESS;
+    return wire_want(comm, ops, wire);
 }

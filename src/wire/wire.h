@@ -51,6 +51,8 @@ struct wire_ops {
     int (*poll)(struct wire *wire, struct wire_xfer *xfer, bool *done);  /* also makes progress */
     int (*rails)(const struct wire *wire, int peer);         /* how many links carry messages to peer */
     int (*reserve)(struct wire *wire, size_t messages);      /* so many may be under way at once, NULL: not needed */
+    int (*progress)(struct wire *wire);                      /* what peers need though no message of ours waits; or NULL */
+    const char *(*carries)(const struct wire *wire, int peer);  /* its name, but for pairs that it hands on; or NULL */
     /* One-sided, only with WIRE_CAN_PUT. */
     int (*reg)(struct wire *wire, void *base, size_t bytes, void *handle64);
     int (*dereg)(struct wire *wire, void *base);
@@ -59,11 +61,23 @@ struct wire_ops {
 
 struct wire { const struct wire_ops *ops; struct comm *comm; };   /* first member of each wire's own struct */
 
-extern const struct wire_ops wire_mpi, wire_shm, wire_ipc;
+extern const struct wire_ops wire_mpi, wire_shm, wire_ipc, wire_verbs;
 
 /* The wire between this rank and `peer`, opened on first use. */
 int wire_for(struct comm *comm, int peer, struct wire **wire);
-/* Which it would be: "shm", "ipc", "mpi" (no resources taken). */
+/* Which it would be: "shm", "ipc", "verbs", "mpi" (no resources taken). */
 const char *wire_name_for(const struct comm *comm, int peer);
+/* How many links that wire has to the peer, as far as is known. */
+int wire_rails(const struct comm *comm, int peer);
+/* A wire of this communicator, opened on first use. */
+int wire_want(struct comm *comm, const struct wire_ops *ops, struct wire **wire);
+/* Two ranks could use the verbs wire, by what they published: the same answer on all ranks. */
+bool wire_verbs_joins(const struct comm *comm, int a, int b);
+
+/* What the verbs wire publishes of a rank at set-up: its own bytes. */
+struct wire_net { unsigned char bytes[256]; };
+bool wire_verbs_present(void);                               /* this machine has RDMA devices; cheap */
+int wire_verbs_net(const struct cfg *cfg, struct wire_net *net);
+bool wire_verbs_reaches(const struct wire_net *a, const struct wire_net *b);
 
 #endif

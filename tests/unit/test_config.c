@@ -114,6 +114,8 @@ static void defaults(void **state)
     assert_string_equal(cfg.sim_nodes, "");
     assert_string_equal(cfg.sim_fault, "");
     assert_string_equal(cfg.pmpi, "all");
+    assert_int_equal(cfg.gid_index, -1);
+    assert_int_equal(cfg.retry_count, 6);   /* 7 is for ever */
     assert_true(cfg.sim_bandwidth == 0 && cfg.sim_peer_bandwidth == 0 && cfg.sim_latency == 0);
 }
 
@@ -324,12 +326,15 @@ static void agreement(void **state)
         {"HETMPI_WINDOW=3", "WINDOW"}, {"HETMPI_WIRE=mpi", "WIRE"}, {"HETMPI_PROVIDER=mpi", "PROVIDER"},
         {"HETMPI_WIRE_PRECISION=exact", "WIRE_PRECISION"}, {"HETMPI_CHECK=0", "CHECK"},
         {"HETMPI_ISLANDS=a,b", "ISLANDS"}, {"HETMPI_SIM_VENDORS=amd", "SIM_VENDORS"},
-        {"HETMPI_SIM_NODES=1", "SIM_NODES"}, {"HETMPI_RAILS=x", "RAILS"}, {"HETMPI_PMPI=none", "PMPI"}
+        {"HETMPI_SIM_NODES=1", "SIM_NODES"}, {"HETMPI_QUEUE_DEPTH=8", "QUEUE_DEPTH"},
+        {"HETMPI_PMPI=none", "PMPI"}
     };
     static char *const free_choice[] = {
         "HETMPI_TIMEOUT=3", "HETMPI_SPIN=3", "HETMPI_PROGRESS=wait", "HETMPI_LOG=info", "HETMPI_DEVICE=1",
         "HETMPI_SIM_BANDWIDTH=1M", "HETMPI_SIM_PEER_BANDWIDTH=1M", "HETMPI_SIM_LATENCY=1us", "HETMPI_SIM_FAULT=x",
-        "HETMPI_REPORT=r", "HETMPI_DUMP=SIGUSR2"
+        "HETMPI_REPORT=r", "HETMPI_DUMP=SIGUSR2", "HETMPI_RAILS=x", "HETMPI_STRIPE=1M", "HETMPI_GID_INDEX=3",
+        "HETMPI_SERVICE_LEVEL=1", "HETMPI_TRAFFIC_CLASS=1", "HETMPI_PKEY_INDEX=1", "HETMPI_RETRY_COUNT=1",
+        "HETMPI_RETRY_TIMEOUT=10"
     };
     enum { CASES = sizeof(cases) / sizeof(cases[0]), FREE = sizeof(free_choice) / sizeof(free_choice[0]) };
     unsigned plain[CFG_AGREE_MAX], other[CFG_AGREE_MAX];

@@ -1,0 +1,277 @@
+/*
+ * The verbs wire: two ranks make their links. Each creates its queue pairs and greets the other with their addresses; then
+ * connects them and says so; then, knowing that the other's are ready, sends a probe over each; and tells which got through.
+ * Links that both found good are used. All of it by mails over MPI, at the first message of the pair.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/mail.h"
+#include "hetmpi.h"
+#include "wire/verbs/verbs.h"
+
+static void post_mail(struct verbs_peer *peer, const void *data, size_t bytes)
+{
+    mail_send(peer->verbs->wire.comm, TAG_VERBS, &peer->rank, 1, data, bytes);
+}
+
+static void say(struct verbs_peer *peer, enum verbs_mail_type type, uint32_t links)
+{
+    post_mail(peer, &(struct verbs_mail){.type = type, .links = links}, sizeof(struct verbs_mail));
+}
+
+static struct verbs_peer *peer_new(struct verbs *v, int rank)
+{
+    struct verbs_peer *peer = calloc(1, sizeof(*peer));
+
+    if (!peer)
+        return NULL;
+    peer->rank = rank;
+    peer->verbs = v;
+    v->peers[rank] = peer;
+    v->list[v->n_list++] = peer;
+    return peer;
+}
+
+void verbs_peer_free(struct verbs_peer *peer)
+{
+    for (int l = 0; l < peer->n_links; l++)
+        verbs_link_destroy(&peer->links[l]);
+    verbs_ring_clear(&peer->out);
+    verbs_ring_clear(&peer->in);
+    free(peer);
+}
+
+/* Queue pairs and rings of our end. */
+static int make_links(struct verbs_peer *peer)
+{
+    struct verbs *v = peer->verbs;
+    const struct comm *comm = v->wire.comm;
+    const struct verbs_facts *mine = (const struct verbs_facts *)&comm->nets[comm->rank];
+    const struct verbs_facts *theirs = (const struct verbs_facts *)&comm->nets[peer->rank];
+    bool first = comm->rank < peer->rank;
+    struct verbs_pair pairs[VERBS_RAILS_MAX];
+    int n = verbs_pair_rails(first ? mine : theirs, first ? theirs : mine, pairs), rc;
+
+    rc = verbs_ring_open(peer, (uint32_t)v->ring_depth);
+    for (int l = 0; l < n && !rc; l++) {
+        struct verbs_link *link = &peer->links[l];
+        link->peer = peer;
+        link->number = l;
+        link->rail = &v->rails[first ? pairs[l].a : pairs[l].b];
+        link->theirs = first ? pairs[l].b : pairs[l].a;
+        peer->n_links = l + 1;
+        rc = verbs_link_create(link);
+    }
+    return rc;
+}
+
+static void greet(struct verbs_peer *peer)
+{
+    struct verbs_hello hello = {.type = MAIL_HELLO};
+
+    peer->state = PEER_GREETED;
+    if (make_links(peer) != HETMPI_SUCCESS) {
+        log_warn("%s", err_text());
+        peer->failed = true;
+        post_mail(peer, &hello, sizeof(hello));
+        return;
+    }
+    hello.links = (uint32_t)peer->n_links;
+    hello.depth = (uint32_t)peer->verbs->ring_depth;
+    hello.ring = (uintptr_t)peer->in.base;
+    for (int l = 0; l < peer->n_links; l++) {
+        const struct verbs_link *link = &peer->links[l];
+        hello.link[l] = (struct verbs_hello_link){.qp = link->qp->qp_num, .psn = link->psn,
+                                                  .ring_rkey = peer->in.mr[link->rail - peer->verbs->rails]->rkey};
+    }
+    post_mail(peer, &hello, sizeof(hello));
+}
+
+static int want_peer(struct verbs *v, int rank, struct verbs_peer **peer)
+{
+    *peer = v->peers[rank];
+    if (*peer)
+        return HETMPI_SUCCESS;
+    *peer = peer_new(v, rank);
+    if (!*peer)
+        return err_set(HETMPI_ERR_MEMORY, "verbs wire: no memory for the state of rank %d", rank);
+    v->n_connecting++;
+    greet(*peer);
+    return HETMPI_SUCCESS;
+}
+
+static void finish(struct verbs_peer *peer, uint32_t good)
+{
+    struct verbs *v = peer->verbs;
+    int up = 0;
+
+    for (int l = 0; l < peer->n_links; l++) {
+        struct verbs_link *link = &peer->links[l];
+        link->state = good >> l & 1 ? LINK_UP : LINK_DOWN;
+        up += link->state == LINK_UP;
+        log_debug("verbs: rank %d and rank %d, link %d over %s: %s", v->wire.comm->rank, peer->rank, l,
+                  link->rail->port->name, link->state == LINK_UP ? "up" : "its probe did not come through");
+    }
+    peer->state = up ? PEER_UP : PEER_REFUSED;
+    v->n_connecting--;
+    if (up && up < peer->n_links)
+        log_warn("verbs: of %d links between ranks %d and %d only %d work", peer->n_links, v->wire.comm->rank, peer->rank, up);
+    if (!up && v->wire.comm->cfg->wire != CFG_WIRE_VERBS)
+        log_warn("verbs: ranks %d and %d cannot reach each other over RDMA, and use MPI", v->wire.comm->rank, peer->rank);
+}
+
+/* Our queue pairs learn of the peer's. */
+static int connect_links(struct verbs_peer *peer)
+{
+    const struct verbs_facts *theirs = (const struct verbs_facts *)&peer->verbs->wire.comm->nets[peer->rank];
+    const struct verbs_hello *hello = &peer->hello;
+
+    if (peer->failed || !hello->links)
+        return HETMPI_ERR_UNSUPPORTED;
+    if (hello->links != (uint32_t)peer->n_links || hello->depth != (uint32_t)peer->verbs->ring_depth)
+        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: the greeting of rank %d is damaged", peer->rank);
+    peer->ring_address = hello->ring;
+    for (int l = 0; l < peer->n_links; l++) {
+        struct verbs_link *link = &peer->links[l];
+        int rc = verbs_link_connect(link, &hello->link[l], &theirs->rails[link->theirs]);
+        if (rc)
+            return rc;
+        link->state = LINK_PROBED;
+    }
+    return HETMPI_SUCCESS;
+}
+
+static int probe(struct verbs_peer *peer)
+{
+    for (int l = 0; l < peer->n_links; l++) {
+        int rc = verbs_link_post(&peer->links[l], NULL, 0, 0, 0, 0, VERBS_IMM(VERBS_PROBE, 0),
+                                 &(struct verbs_posted){.kind = VERBS_PROBE});
+        if (rc)
+            return rc;
+    }
+    return HETMPI_SUCCESS;
+}
+
+/* Which links came through; false while some may still. */
+static bool probed(const struct verbs_peer *peer, uint32_t *good)
+{
+    *good = 0;
+    for (int l = 0; l < peer->n_links; l++) {
+        const struct verbs_link *link = &peer->links[l];
+        if (link->state == LINK_PROBED && !link->probe_done)
+            return false;
+        if (link->state == LINK_PROBED)
+            *good |= 1u << l;
+    }
+    return true;
+}
+
+/* The next step of a pair that is on its way, if it can be made. */
+static int step(struct verbs_peer *peer)
+{
+    int rc;
+
+    switch (peer->state) {
+    case PEER_GREETED:
+        if (!peer->got_hello)
+            return HETMPI_SUCCESS;
+        rc = connect_links(peer);
+        if (rc == HETMPI_ERR_INTERNAL)
+            return rc;
+        if (rc) {
+            /* The other end finds out by this mail, or found it out itself. */
+            say(peer, MAIL_RESULT, 0);
+            finish(peer, 0);
+            return HETMPI_SUCCESS;
+        }
+        say(peer, MAIL_READY, 0);
+        peer->state = PEER_CONNECTED;
+        return HETMPI_SUCCESS;
+    case PEER_CONNECTED:
+        if (!peer->got_ready && peer->got_result)
+            finish(peer, 0);   /* it could not connect */
+        if (!peer->got_ready)
+            return HETMPI_SUCCESS;
+        peer->state = PEER_PROBING;
+        return probe(peer);
+    case PEER_PROBING:
+        if (!probed(peer, &peer->good))
+            return HETMPI_SUCCESS;
+        say(peer, MAIL_RESULT, peer->good);
+        peer->state = PEER_AGREEING;
+        return HETMPI_SUCCESS;
+    case PEER_AGREEING:
+        if (peer->got_result)
+            finish(peer, peer->good & peer->result);
+        return HETMPI_SUCCESS;
+    default:
+        return HETMPI_SUCCESS;
+    }
+}
+
+static int take_mail(struct verbs *v, int from, const void *data, size_t bytes)
+{
+    struct verbs_mail mail;
+    struct verbs_peer *peer;
+    int rc = want_peer(v, from, &peer);
+
+    if (rc)
+        return rc;
+    if (bytes == sizeof(struct verbs_hello) && !peer->got_hello) {
+        memcpy(&peer->hello, data, bytes);
+        peer->got_hello = true;
+        return peer->hello.type == MAIL_HELLO ? HETMPI_SUCCESS :
+               err_set(HETMPI_ERR_INTERNAL, "verbs wire: the greeting of rank %d is damaged", from);
+    }
+    if (bytes != sizeof(mail))
+        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: a mail of rank %d is damaged (%zu bytes)", from, bytes);
+    memcpy(&mail, data, bytes);
+    switch (mail.type) {
+    case MAIL_READY:
+        peer->got_ready = true;
+        return HETMPI_SUCCESS;
+    case MAIL_RESULT:
+        peer->got_result = true;
+        peer->result = mail.links;
+        return HETMPI_SUCCESS;
+    case MAIL_CLOSED:
+        return verbs_loss_told(peer, &mail);
+    default:
+        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: a mail of rank %d is damaged (type %u)", from, mail.type);
+    }
+}
+
+int verbs_mail_progress(struct verbs *v)
+{
+    void *data;
+    size_t bytes;
+    int from;
+
+    if (!v->n_connecting && !v->n_closing && ++v->looks % VERBS_MAIL_LOOKS)
+        return HETMPI_SUCCESS;
+    while (mail_look(v->wire.comm, TAG_VERBS, &from, &data, &bytes)) {
+        int rc = take_mail(v, from, data, bytes);
+        free(data);
+        if (rc)
+            return rc;
+    }
+    for (int p = 0; v->n_connecting && p < v->n_list; p++) {
+        int rc = v->list[p]->state < PEER_UP ? step(v->list[p]) : HETMPI_SUCCESS;
+        if (rc)
+            return rc;
+    }
+    return HETMPI_SUCCESS;
+}
+
+/* The peer, greeted if this is the first message. COMM_AGAIN: its links are being made. */
+int verbs_peer_want(struct verbs *v, int rank, struct verbs_peer **peer)
+{
+    int rc = want_peer(v, rank, peer);
+
+    if (rc)
+        return rc;
+    return (*peer)->state < PEER_UP ? COMM_AGAIN : HETMPI_SUCCESS;
+}
