@@ -112,18 +112,20 @@ void gpu_leave(const struct gpu_scope *scope)
         (void)driver.ctx_pop(&ours);
 }
 
-/* An address that the driver does not know leaves all attributes zero. */
+/* An address that the driver does not know leaves all attributes zero. Ids are promised to be unique for memory of cudaMalloc
+ * alone, not for that of pools and of address ranges that are mapped by hand. */
 void gpu_vendor_query(const void *ptr, struct gpu_pointer *out)
 {
     CUmemorytype type = 0;
     unsigned long long id = 0;
     CUdeviceptr base = 0;
     size_t bytes = 0;
-    int ordinal = -1, managed = 0;
+    int ordinal = -1, managed = 0, whole = 0;
     CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
                                    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_MANAGED};
-    void *values[] = {&type, &id, &base, &bytes, &ordinal, &managed};
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+    void *values[] = {&type, &id, &base, &bytes, &ordinal, &managed, &whole};
     CUresult result = driver.attributes(sizeof(which) / sizeof(which[0]), which, values, (CUdeviceptr)(uintptr_t)ptr);
 
     *out = (struct gpu_pointer){.known = result == CUDA_SUCCESS && type != 0};
@@ -132,7 +134,7 @@ void gpu_vendor_query(const void *ptr, struct gpu_pointer *out)
     out->device = type == CU_MEMORYTYPE_DEVICE || managed;
     out->base = (void *)(uintptr_t)base;
     out->bytes = bytes;
-    out->id = id;
+    out->id = out->device && !whole ? 0 : id;
     out->ordinal = ordinal;
 }
 

@@ -25,7 +25,8 @@ enum mem_kind {
 };
 
 /* What a pointer is. base, bytes and id describe the whole allocation or registration (0 for plain host memory);
- * id is never used twice in a process, so a freed and re-allocated address shows as another buffer. */
+ * id is never used twice in a process, so a freed and re-allocated address shows as another buffer (0: the runtime does not
+ * promise that for this memory). */
 struct mem_pointer {
     enum mem_kind kind;
     void *base;
