@@ -23,7 +23,7 @@ for preset in "$@"; do
     *clang*) options+=(-L "unit|fuzz" -LE "one_thread") ;;
     *asan*) options+=(-LE "big|bench|planted|many") ;;
     *tsan*) options+=(-LE "big|bench|planted|many|one_thread") ;;
-    *-mpich) options+=(-LE "unit|bench|many") ;;
+    *-mpich) options+=(-LE "unit|bench|many|fake") ;;
     esac
     ctest --preset "$preset" "${options[@]}" | tee "build/$preset/check.log"
     status=${PIPESTATUS[0]}

@@ -170,6 +170,16 @@ unsigned processors()
     return (unsigned)count[device];
 }
 
+#ifndef GPU_LAUNCH   /* the stand-ins of tests/fake have their own, which must know the argument's type */
+#define GPU_LAUNCH launch
+GPU(Error_t) launch(kernel_fn kernel, unsigned blocks, unsigned threads, reduction &argument, GPU(Stream_t) stream)
+{
+    void *arguments[] = {&argument};
+
+    return GPU(LaunchKernel)(reinterpret_cast<const void *>(kernel), dim3(blocks), dim3(threads), arguments, 0, stream);
+}
+#endif
+
 } // namespace
 
 extern "C" GPU(Error_t) gpu_kernels_load(void)
@@ -187,7 +197,7 @@ extern "C" GPU(Error_t) gpu_reduce_launch(const red_call *call, GPU(Stream_t) st
     size_t size = red_size(call->type), work, blocks;
     bool narrow = size != red_wide_size(call->type);
     kernel_fn kernel = kernel_of(call->type, call->scale ? RED_PROD : call->op);
-    reduction r;
+    reduction r = {};
 
     memcpy(r.srcs, call->srcs, call->n * sizeof(r.srcs[0]));
     r.dst = call->dst;
@@ -204,7 +214,5 @@ extern "C" GPU(Error_t) gpu_reduce_launch(const red_call *call, GPU(Stream_t) st
     blocks = (work + BLOCK - 1) / BLOCK;
     if (blocks > processors() * BLOCKS_PER_SM)
         blocks = processors() * BLOCKS_PER_SM;
-    void *arguments[] = {&r};
-    return GPU(LaunchKernel)(reinterpret_cast<const void *>(kernel), dim3((unsigned)(blocks ? blocks : 1)), dim3(BLOCK),
-                             arguments, 0, stream);
+    return GPU_LAUNCH(kernel, (unsigned)(blocks ? blocks : 1), BLOCK, r, stream);
 }

@@ -380,6 +380,15 @@ int sim_place_take(const void *ptr, size_t bytes, unsigned sides, const char *wh
     return HETMPI_SUCCESS;
 }
 
+void *sim_address(const void *ptr)
+{
+    struct range range;
+
+    if (!range_find((uintptr_t)ptr, &range) || (range.kind != RANGE_DEVICE && range.kind != RANGE_PEER))
+        return (void *)(uintptr_t)ptr;
+    return (char *)(uintptr_t)ptr + ((struct sim_block *)range.owner)->shift;
+}
+
 void sim_place_give(struct sim_place *place)
 {
     if (place->block)

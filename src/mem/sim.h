@@ -168,7 +168,7 @@ void sim_ipc_clear_peer(const struct range *range);   /* unmaps a taken-out RANG
 void sim_ipc_forget(struct sim_block *block);         /* its handles are stale; called with the lock held */
 
 /* ---- sim_stream.c */
-enum sim_op_kind { OP_COPY, OP_SET, OP_REDUCE, OP_RECORD, OP_WAIT_EVENT, OP_WRITE_VALUE, OP_WAIT_VALUE };
+enum sim_op_kind { OP_COPY, OP_SET, OP_REDUCE, OP_KERNEL, OP_CALL, OP_RECORD, OP_WAIT_EVENT, OP_WRITE_VALUE, OP_WAIT_VALUE };
 
 struct sim_operands {                             /* inputs of a reduction */
     struct sim_operands *next;
@@ -192,6 +192,8 @@ struct sim_op {
     uint64_t ticket;
     _Atomic uint64_t *word;                       /* values; held busy through dst */
     uint64_t value;
+    void (*function)(void *);                     /* KERNEL, CALL */
+    void *data;                                   /* ... its argument; of a KERNEL freed by the stream */
 };
 
 /* Where a sequence of operations stands on the clock of the timing model. */
@@ -213,5 +215,9 @@ struct sim_error *sim_event_await(struct mem_event *event, uint64_t ticket, int6
 /* Runs one operation and waits for its end in the model; the error, if it failed. */
 struct sim_error *sim_op_run(struct sim_op *op, struct sim_clock *clock);
 void sim_op_release(struct sim_op *op);           /* gives back places and inputs' places */
+/* For tests/fake, whose runtimes stand on this one: a function that the stream's thread runs, as the host's (CALL) or as
+ * the device's work (KERNEL: it takes time and can be made to fail; `data` is from malloc and freed afterwards). */
+int sim_call_async(enum sim_op_kind kind, void (*function)(void *), void *data, struct mem_stream *stream);
+void *sim_address(const void *ptr);               /* of device memory, as the runtime touches it; others unchanged */
 
 #endif

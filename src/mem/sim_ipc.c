@@ -20,11 +20,13 @@
 #define PEER_ADDRESSES ((size_t)256 << 30)
 
 struct ipc_handle {
-    uint64_t magic, machine, cookie;
+    uint64_t machine, cookie;
     uint64_t at, bytes, id;          /* offset in the arena; of the whole allocation */
-    int32_t pid, fd, slot, device;
+    uint32_t magic;
+    int32_t pid, fd, slot;
     char vendor[SIM_VENDOR_BYTES];
 };
+#define HANDLE_MAGIC ((uint32_t)SIM_MAGIC)
 _Static_assert(sizeof(struct ipc_handle) <= MEM_IPC_BYTES, "the handle does not fit");
 
 /* A slot of the head for the block's id. Called with the lock held. */
@@ -54,7 +56,7 @@ void sim_ipc_forget(struct sim_block *block)
 
 int mem_ipc_export(const void *ptr, mem_ipc_t *handle)
 {
-    struct ipc_handle out = {.magic = SIM_MAGIC};
+    struct ipc_handle out = {.magic = HANDLE_MAGIC};
     struct sim_block *block;
     struct range range;
     int rc;
@@ -78,7 +80,6 @@ int mem_ipc_export(const void *ptr, mem_ipc_t *handle)
     out.id = range.id;
     out.pid = sim.head->pid;
     out.fd = sim.fd;
-    out.device = sim.device;
     memcpy(out.vendor, sim.vendor, sizeof(out.vendor));
     memset(handle, 0, sizeof(*handle));
     memcpy(handle->bytes, &out, sizeof(out));
@@ -88,7 +89,7 @@ int mem_ipc_export(const void *ptr, mem_ipc_t *handle)
 /* Whether the handle can be for us at all. */
 static int check_handle(const struct ipc_handle *in)
 {
-    if (in->magic != SIM_MAGIC || in->slot < 0 || in->slot >= SIM_SLOTS || in->bytes == 0 || in->at % SIM_PAGE != 0)
+    if (in->magic != HANDLE_MAGIC || in->slot < 0 || in->slot >= SIM_SLOTS || in->bytes == 0 || in->at % SIM_PAGE != 0)
         return err_set(HETMPI_ERR_DEVICE, "sim: these bytes are no handle of simulated device memory");
     if (memcmp(in->vendor, sim.vendor, sizeof(in->vendor)) != 0)
         return err_set(HETMPI_ERR_DEVICE, "sim: the handle is of %.8s device memory (process %d); an %s device cannot "

@@ -11,6 +11,7 @@
  */
 #include "mem/sim.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -98,6 +99,8 @@ static void touch_memory(struct sim_op *op)
             memcpy(op->dst.at, op->src.at, op->bytes);
     } else if (op->kind == OP_SET) {
         memset(op->dst.at, op->byte, op->bytes);
+    } else if (op->kind == OP_KERNEL) {
+        op->function(op->data);
     } else {
         for (uint32_t i = 0; i < op->call.n; i++)
             op->inputs->at[i] = op->inputs->place[i].at;
@@ -166,6 +169,9 @@ struct sim_error *sim_op_run(struct sim_op *op, struct sim_clock *clock)
     case OP_WAIT_VALUE:
         wait_value(op, clock);
         return NULL;
+    case OP_CALL:
+        op->function(op->data);
+        return NULL;
     default:
         return run_timed(op, clock);
     }
@@ -175,6 +181,8 @@ void sim_op_release(struct sim_op *op)
 {
     sim_place_give(&op->dst);
     sim_place_give(&op->src);
+    if (op->kind == OP_KERNEL)
+        free(op->data);
     for (uint32_t i = 0; op->inputs && i < op->call.n; i++)
         sim_place_give(&op->inputs->place[i]);
 }
@@ -316,6 +324,17 @@ give_inputs:
     for (uint32_t i = 0; i < call->n; i++)
         sim_place_give(&inputs[i]);
     return rc;
+}
+
+int sim_call_async(enum sim_op_kind kind, void (*function)(void *), void *data, struct mem_stream *stream)
+{
+    struct sim_op op = {.kind = kind, .function = function, .data = data};
+
+    if (kind == OP_KERNEL) {
+        op.fault = sim_fault_hit(FAULT_KERNEL);
+        op.slow = sim_fault_slow();
+    }
+    return push(&op, stream);
 }
 
 static int push_value(enum sim_op_kind kind, mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value)

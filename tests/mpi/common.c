@@ -130,6 +130,9 @@ void t_begin(int *argc, char ***argv, const char *name, int level)
     if (ranks && atoi(ranks) != t_ranks)
         t_fatal("MPI_COMM_WORLD has %d ranks, the test asked for %s: is this the mpiexec of another MPI?", t_ranks,
                 ranks);
+    const char *backends = getenv("HETMPI_TEST_BACKEND");
+    if (backends && !strstr(hetmpi_build_info(), backends))
+        t_fatal("this is \"%s\", the test asked for \"%s\"", hetmpi_build_info(), backends);
     skip_without_device();
 }
 
