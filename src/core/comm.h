@@ -123,7 +123,7 @@ struct comm {
     struct exec *exec;         /* runs the schedule of the head: see exec.c */
     struct sched_cache *cache;
     unsigned char *small_partials;  /* island results of a short cut over several islands */
-    void *small_stage;         /* pinned host memory for short cuts with device buffers: see engine.c */
+    void *small_stage;         /* pinned host memory for short cuts with device buffers: see engine_stage.c */
     mem_event_t *small_event;  /* ... and the end of their copies: one is under way at a time */
     _Atomic uint64_t *stream_word; /* pinned: number of on_stream calls completed */
     uint64_t stream_calls;

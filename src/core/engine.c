@@ -1,41 +1,22 @@
 /* The engine: queues of collectives, and their progress. See engine.h. */
-#define _GNU_SOURCE
 #include "core/engine.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "core/engine_parts.h"
 #include "core/log.h"
 #include "core/notice.h"
 #include "core/proc.h"
 #include "core/tables.h"
 #include "hetmpi.h"
-#include "island/island.h"
 #include "wire/wire.h"
+
+static _Atomic int pending;   /* ops under way */
 
 static bool progress_comm(struct comm *comm);
 
-/* Staging of a short cut: what this rank posts, then the result. */
-#define STAGE_IN_BYTES (CTL_SMALL_MAX)
-#define STAGE_OUT_BYTES (256u << 10)
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t work;           /* something was queued */
-    pthread_t thread;
-    bool thread_runs;              /* under lock */
-    _Atomic bool thread_stop;
-    _Atomic int pending;           /* ops under way */
-    mem_stream_t *stage_stream;    /* copies of short cuts */
-} engine = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
-
-void engine_lock(void) { pthread_mutex_lock(&engine.lock); }
-void engine_unlock(void) { pthread_mutex_unlock(&engine.lock); }
-bool engine_trylock(void) { return pthread_mutex_trylock(&engine.lock) == 0; }
-
-int engine_pending(void) { return atomic_load_explicit(&engine.pending, memory_order_relaxed); }
+int engine_pending(void) { return atomic_load_explicit(&pending, memory_order_relaxed); }
 
 /* Counters that are written under the lock alone, and read anywhere. */
 static void count(_Atomic int *counter, int by)
@@ -46,9 +27,9 @@ static void count(_Atomic int *counter, int by)
 static void op_begin(struct op *op, bool wake)
 {
     op->id = ++op->comm->ops;
-    count(&engine.pending, 1);
-    if (wake && engine.thread_runs)
-        pthread_cond_signal(&engine.work);
+    count(&pending, 1);
+    if (wake)
+        thread_wake();
 }
 
 void engine_op_begin(struct op *op)
@@ -77,7 +58,7 @@ void engine_op_end(struct op *op, int code)
         atomic_store_explicit(op->stream_word, op->stream_value, memory_order_release);
     }
     atomic_fetch_add_explicit(&comm->progress, 1, memory_order_relaxed);
-    count(&engine.pending, -1);
+    count(&pending, -1);
     if (op->orphan)
         op->release(op);
     else
@@ -130,72 +111,6 @@ static void finish(struct comm *comm, int code)
     engine_op_end(op, code);
 }
 
-/* A short cut whose buffers the CPU may not touch? */
-static bool needs_stage(const struct op *op)
-{
-    return op->small && (mem_on_device(op->call.send) || mem_on_device(op->call.recv));
-}
-
-static int stage_reserve(struct comm *comm)
-{
-    int code = HETMPI_SUCCESS;
-
-    if (!comm->small_stage)
-        code = mem_host_alloc(STAGE_IN_BYTES + STAGE_OUT_BYTES, &comm->small_stage);
-    if (!code && !engine.stage_stream)
-        code = mem_stream_create(&engine.stage_stream);
-    if (!code && !comm->small_event)
-        code = mem_event_create(&comm->small_event);
-    return code;
-}
-
-/* Copies this rank's part of a short cut to where the CPU can read it. */
-static int begin_stage_out(struct comm *comm, struct op *op)
-{
-    const void *data;
-    size_t bytes;
-    int code = stage_reserve(comm);
-
-    if (code)
-        return code;
-    small_payload(comm, &op->call, &data, &bytes);
-    if (bytes)
-        code = mem_copy_async(comm->small_stage, data, bytes, engine.stage_stream);
-    return code ? code : mem_event_record(comm->small_event, engine.stage_stream);
-}
-
-/* A packed result of blocks to where each belongs. */
-static int copy_blocks(struct comm *comm, const struct call *call, const char *packed)
-{
-    size_t element = red_size(call->type);
-    int code = HETMPI_SUCCESS;
-
-    for (int r = 0; r < comm->size && !code; r++) {
-        size_t bytes = call->counts[SIDE_RECV][r] * element;
-        if (bytes)
-            code = mem_copy_async((char *)call->recv + call->displs[SIDE_RECV][r] * element, packed, bytes,
-                                  engine.stage_stream);
-        packed += bytes;
-    }
-    return code;
-}
-
-static int begin_stage_in(struct comm *comm, struct op *op, bool *done)
-{
-    char *result = (char *)comm->small_stage + STAGE_IN_BYTES;
-    size_t bytes = small_result_bytes(comm, &op->call);
-    int code = small_combine(comm, &op->call, op->meet.number, result, true);
-
-    *done = bytes == 0;
-    if (code || !bytes)
-        return code;
-    if (op->call.displs[SIDE_RECV])
-        code = copy_blocks(comm, &op->call, result);
-    else
-        code = mem_copy_async(op->call.recv, result, bytes, engine.stage_stream);
-    return code ? code : mem_event_record(comm->small_event, engine.stage_stream);
-}
-
 static int post(struct comm *comm, struct op *op)
 {
     const void *data = NULL;
@@ -217,10 +132,10 @@ static int step_queued(struct comm *comm, struct op *op)
     int code;
 
     if (!op->planned)
-        op->stage = needs_stage(op);
+        op->stage = stage_needed(op);
     if (!op->stage)
         return post(comm, op);
-    code = begin_stage_out(comm, op);
+    code = stage_begin_out(comm, op);
     op->state = OP_STAGE_OUT;
     return code;
 }
@@ -260,7 +175,7 @@ static int step_met(struct comm *comm, struct op *op, bool *done)
     }
     if (op->stage) {
         op->state = OP_STAGE_IN;
-        return begin_stage_in(comm, op, done);
+        return stage_begin_in(comm, op, done);
     }
     *done = true;
     return small_combine(comm, &op->call, op->meet.number, op->call.recv, false);
@@ -311,8 +226,8 @@ static int advance(struct comm *comm, struct op *op, bool *moved, bool *done)
 static void end_queue(struct comm *comm, int code)
 {
     exec_stop(comm);
-    if (comm->head && comm->head->stage && engine.stage_stream)
-        mem_stream_synchronize(engine.stage_stream);   /* its error, if any, is this failure or one more */
+    if (comm->head && comm->head->stage)
+        stage_finish();
     comm_close_paths(comm);
     while (comm->head) {
         err_copy(code, comm->failed_text);
@@ -364,7 +279,7 @@ static int reserve(struct op *op)
     int code = meet_open(comm);
 
     op->small = small_fits(comm, &op->call);
-    op->stage = needs_stage(op);
+    op->stage = stage_needed(op);
     if (code || op->call.kind == COLL_BARRIER || (op->call.count == 0 && !pairs_tell(comm, op->call.kind)))
         return code;
     if (!op->small)
@@ -396,7 +311,7 @@ void engine_plan_free(struct op *op)
     op->plan = NULL;
 }
 
-static bool progress_all(void)
+bool engine_progress_all(void)
 {
     bool moved = false;
 
@@ -414,7 +329,7 @@ bool engine_progress(void)
 
     if (!engine_trylock())
         return false;
-    moved = progress_all();
+    moved = engine_progress_all();
     engine_unlock();
     return moved;
 }
@@ -476,129 +391,8 @@ void engine_comm_release(struct comm *comm)
     tables_release(comm);
     free(comm->small_partials);
     comm->small_partials = NULL;
-    if (comm->small_stage)
-        mem_host_free(comm->small_stage);
-    comm->small_stage = NULL;
-    mem_event_destroy(comm->small_event);
-    comm->small_event = NULL;
+    stage_release(comm);
     if (comm->stream_word)
         mem_host_free(comm->stream_word);
     comm->stream_word = NULL;
-}
-
-/* Is there anything that the progress thread could drive? */
-static bool any_queued(void)
-{
-    for (const struct comm *comm = comm_first(); comm; comm = comm->next)
-        if (comm->head || (p2p_pending(comm) && proc_may_call_mpi()))
-            return true;
-    return false;
-}
-
-/* Nobody but a stream waits for a call on it: dead ranks and the timeout are looked for here. What the stream itself has
- * to do before the call is no wait for others. Called with the lock held. */
-static void look_for_streams(void)
-{
-    for (struct comm *comm = comm_first(); comm; comm = comm->next) {
-        struct op *op = comm->head;
-        if (!op || !op->stream_value || op->state == OP_WAIT_STREAM)
-            continue;
-        op->watch.locked = true;
-        watch_look(&op->watch, comm);   /* a failure ends the op in the next progress */
-    }
-}
-
-/* The progress thread sleeps while nothing is queued, and naps when nothing moves: those who wait poll themselves. */
-static void *thread_main(void *unused)
-{
-    unsigned idle = 0;
-    bool moved;
-
-    (void)unused;
-    proc_mark_progress_thread();
-    engine_lock();
-    while (!atomic_load(&engine.thread_stop)) {
-        if (!any_queued()) {
-            pthread_cond_wait(&engine.work, &engine.lock);
-            idle = 0;
-            continue;
-        }
-        moved = progress_all();
-        idle = moved ? 0 : idle + 1;
-        if (idle)
-            look_for_streams();
-        engine_unlock();
-        if (idle)
-            proc_nap(idle < 50 ? 10000 : 50000);
-        engine_lock();
-    }
-    engine_unlock();
-    return NULL;
-}
-
-bool engine_thread_allowed(const struct comm *comm)
-{
-    return comm->cfg->progress != CFG_PROGRESS_WAIT &&
-           (comm->shadow == MPI_COMM_NULL || proc_thread_level() == MPI_THREAD_MULTIPLE);
-}
-
-bool engine_p2p_thread_allowed(const struct comm *comm)
-{
-    return comm->cfg->progress != CFG_PROGRESS_WAIT && proc_thread_level() == MPI_THREAD_MULTIPLE;
-}
-
-static int start_thread(void)
-{
-    int error;
-
-    engine_lock();
-    if (!engine.thread_runs) {
-        error = pthread_create(&engine.thread, NULL, thread_main, NULL);
-        if (error) {
-            engine_unlock();
-            return err_set(HETMPI_ERR_MEMORY, "cannot start the progress thread: %s", strerror(error));
-        }
-        engine.thread_runs = true;
-    }
-    engine_unlock();
-    return HETMPI_SUCCESS;
-}
-
-static int no_thread(const struct comm *comm, const char *why)
-{
-    return err_set(HETMPI_ERR_UNSUPPORTED, "a call on a stream needs a progress thread: %s",
-                   comm->cfg->progress == CFG_PROGRESS_WAIT ? "the setting PROGRESS=wait forbids it" : why);
-}
-
-int engine_want_thread(struct comm *comm)
-{
-    if (!engine_thread_allowed(comm))
-        return no_thread(comm, "this communicator uses MPI between its ranks, so initialise MPI with "
-                         "MPI_THREAD_MULTIPLE");
-    return start_thread();
-}
-
-int engine_want_p2p_thread(struct comm *comm)
-{
-    if (!engine_p2p_thread_allowed(comm))
-        return no_thread(comm, "messages go over MPI, so initialise MPI with MPI_THREAD_MULTIPLE");
-    return start_thread();
-}
-
-void engine_stop(void)
-{
-    bool runs;
-
-    engine_lock();
-    runs = engine.thread_runs;
-    engine.thread_runs = false;
-    atomic_store(&engine.thread_stop, true);
-    pthread_cond_signal(&engine.work);
-    engine_unlock();
-    if (runs)
-        pthread_join(engine.thread, NULL);
-    atomic_store(&engine.thread_stop, false);
-    if (engine.stage_stream)
-        mem_stream_destroy(engine.stage_stream);
-    engine.stage_stream = NULL;
 }
