@@ -15,6 +15,7 @@ enum cfg_provider {
 };
 enum cfg_progress { CFG_PROGRESS_AUTO, CFG_PROGRESS_THREAD, CFG_PROGRESS_WAIT };
 enum cfg_precision { CFG_PRECISION_ELEMENT, CFG_PRECISION_EXACT };
+enum cfg_lost { CFG_LOST_MPI, CFG_LOST_ERROR };
 enum cfg_origin { CFG_DEFAULT, CFG_FILE, CFG_ENVIRONMENT, CFG_INFO };
 
 struct cfg {
@@ -23,6 +24,7 @@ struct cfg {
     char rails[256];          /* "auto" or names, comma separated */
     size_t stripe;            /* smallest message (bytes) that goes over several rails */
     int queue_depth, gid_index, service_level, traffic_class, pkey_index, retry_count, retry_timeout;
+    int rails_lost;           /* enum cfg_lost: when none is left */
     size_t chunk;             /* bytes of a pipeline chunk; 0: chosen by size */
     size_t small;             /* largest message (bytes) of the one-exchange short cut */
     size_t eager;             /* largest point-to-point message (bytes) that is sent before its receiver is known */

@@ -327,6 +327,7 @@ static void agreement(void **state)
         {"HETMPI_WIRE_PRECISION=exact", "WIRE_PRECISION"}, {"HETMPI_CHECK=0", "CHECK"},
         {"HETMPI_ISLANDS=a,b", "ISLANDS"}, {"HETMPI_SIM_VENDORS=amd", "SIM_VENDORS"},
         {"HETMPI_SIM_NODES=1", "SIM_NODES"}, {"HETMPI_QUEUE_DEPTH=8", "QUEUE_DEPTH"},
+        {"HETMPI_RAILS_LOST=error", "RAILS_LOST"},
         {"HETMPI_PMPI=none", "PMPI"}
     };
     static char *const free_choice[] = {

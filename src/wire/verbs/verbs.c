@@ -88,6 +88,7 @@ static void verbs_close(struct wire *wire)
     }
     free(v->peers);
     free(v->list);
+    free(v->letter);
     free(v);
 }
 
@@ -149,11 +150,17 @@ int verbs_progress(struct verbs *v)
 {
     int rc = verbs_poll_queues(v);
 
+    if (++v->passes % VERBS_LOOKS == 0)
+        verbs_events(v);
     if (!rc)
         rc = verbs_mail_progress(v);
     for (int p = 0; p < v->n_list && !rc; p++) {
         struct verbs_peer *peer = v->list[p];
-        if (peer->out.unposted)
+        if (v->n_closing)
+            rc = verbs_loss_progress(peer);
+        if (!rc && peer->n_lost)
+            rc = verbs_return_progress(peer);
+        if (!rc && (peer->out.unposted || peer->credit_due))
             rc = verbs_ring_progress(peer);
         if (!rc && (peer->grants || peer->unposted))
             rc = verbs_send_progress(peer);

@@ -39,7 +39,7 @@
 #define VERBS_PIECES_MAX 1024            /* granted pieces of one wire */
 #define VERBS_STRIPES_MAX 32             /* of a piece */
 #define VERBS_STRIPE_LEAST ((size_t)16 << 10)
-#define VERBS_MAIL_LOOKS 1024            /* passes from one look at the mail to the next */
+#define VERBS_LOOKS 1024                 /* passes from one look at the mail, and at the NICs' events, to the next */
 #define VERBS_MESSAGE_PIECES 4           /* granted of one message at once */
 
 /* A port of this process, open for as long as it is used. See verbs_device.c. */
@@ -76,6 +76,26 @@ struct verbs_grant {
     uint32_t rkeys[VERBS_RAILS_MAX];         /* by link */
 };
 #define VERBS_EAGER_MOST (VERBS_RING_BYTES - sizeof(struct verbs_head))
+
+/* What two ranks tell each other over MPI. */
+enum verbs_mail_type { MAIL_HELLO = 1, MAIL_READY, MAIL_RESULT, MAIL_CLOSED, MAIL_BACK, MAIL_WRITE };
+enum verbs_back { BACK_NONE, BACK_ADDRESS, BACK_READY, BACK_PROBE, BACK_RESULT };
+struct verbs_hello_link { uint32_t qp, psn, ring_rkey; };
+struct verbs_mail {
+    uint32_t type;
+    uint32_t links;                          /* result: the good ones */
+    uint32_t link;                           /* closed, back: which, */
+    uint32_t step, attempt;                  /* back: enum verbs_back */
+    struct verbs_hello_link address;
+    uint64_t received;                       /* closed: how much came over it */
+};
+/* What would have been written, with its bytes behind it. */
+struct verbs_write { uint32_t type, imm; uint64_t offset, bytes; };
+struct verbs_hello {
+    uint32_t type, links, depth, spare;
+    uint64_t ring;
+    struct verbs_hello_link link[VERBS_RAILS_MAX];
+};
 
 struct verbs;
 struct verbs_peer;
@@ -164,7 +184,7 @@ struct verbs_posted {
 };
 
 struct verbs_link {
-    enum { LINK_NONE, LINK_PROBED, LINK_UP, LINK_CLOSED, LINK_DOWN } state;
+    enum { LINK_NONE, LINK_PROBED, LINK_UP, LINK_CLOSING, LINK_CLOSED, LINK_DOWN } state;
     struct verbs_peer *peer;
     struct verbs_rail *rail;
     int number, theirs;                      /* theirs: the peer's rail */
@@ -175,10 +195,19 @@ struct verbs_link {
     uint32_t depth;
     uint64_t sent, retired, signalled;       /* numbers of requests; all below retired are done, signalled: the last that is */
     uint64_t received;
-    bool probe_done, probe_came;
+    bool probe_done;
     size_t backlog;                          /* bytes of data under way */
     uint64_t busy_ns;                        /* since when it carries data without a pause, or since the last end */
     double rate;                             /* bytes/s */
+    /* Lost: see verbs_loss.c, */
+    uint64_t closed_ns, arrived;             /* arrived: of what we sent, as the peer says */
+    bool told;                               /* it has said so */
+    /* and on its way back: see verbs_return.c. */
+    enum verbs_back back;
+    uint32_t attempt;
+    uint64_t again_ns, pause_ns, back_until_ns;
+    bool got_address, got_ready, got_result, good;
+    struct verbs_hello_link address;
 };
 
 /* An entry of our copy of a peer's ring, or of the ring that it writes to. */
@@ -198,21 +227,6 @@ struct verbs_ring {
     uint32_t unposted;                       /* out: entries that wait for a copy, or for a place in a link's queue */
 };
 
-/* What two ranks tell each other over MPI. */
-enum verbs_mail_type { MAIL_HELLO = 1, MAIL_READY, MAIL_RESULT, MAIL_CLOSED };
-struct verbs_mail {
-    uint32_t type;
-    uint32_t links;                          /* result: the good ones */
-    uint32_t link, spare;                    /* closed: which, */
-    uint64_t received;                       /* and how much came over it */
-};
-struct verbs_hello_link { uint32_t qp, psn, ring_rkey, mtu; };
-struct verbs_hello {
-    uint32_t type, links, depth, spare;
-    uint64_t ring;
-    struct verbs_hello_link link[VERBS_RAILS_MAX];
-};
-
 struct verbs_peer {
     int rank;
     enum { PEER_NEW, PEER_GREETED, PEER_CONNECTED, PEER_PROBING, PEER_AGREEING, PEER_UP, PEER_REFUSED } state;
@@ -229,6 +243,9 @@ struct verbs_peer {
     int n_grants;                            /* the peer's, not finished */
     struct verbs_stripe *unposted;
     struct verbs_stray *strays;
+    int n_lost;                              /* links that may come back */
+    bool over_mpi;                           /* none is left */
+    bool credit_due;                         /* a credit was lost */
 };
 
 /* A rail of ours, as this communicator uses it. */
@@ -258,7 +275,8 @@ struct verbs {
     struct verbs_out *free_outs, *all_outs;
     struct verbs_stripe *free_stripes, *all_stripes;
     struct verbs_stray *free_strays, *all_strays;
-    unsigned looks;                          /* passes since the mail was looked at */
+    unsigned passes;
+    struct verbs_write *letter;              /* room for one mail */
     int ring_depth;
     struct wire *mpi;                        /* for peers that cannot be reached over verbs */
 };
@@ -278,12 +296,15 @@ bool verbs_link_has_room(const struct verbs_link *link);
 /* A write of `bytes` at `local` with the immediate `imm`; what is remembered until it is done. */
 int verbs_link_post(struct verbs_link *link, const void *local, size_t bytes, uint32_t lkey, uint64_t address, uint32_t rkey,
                     uint32_t imm, const struct verbs_posted *what);
+int verbs_link_probe(struct verbs_link *link);
 void verbs_link_retire(struct verbs_link *link, uint64_t end);
 int verbs_poll_queues(struct verbs *v);      /* takes completions in, and has them handled */
 
 /* verbs_connect.c */
 int verbs_peer_want(struct verbs *v, int rank, struct verbs_peer **peer);   /* COMM_AGAIN until it can be sent to */
 int verbs_mail_progress(struct verbs *v);
+void verbs_say(struct verbs_peer *peer, const struct verbs_mail *mail);
+const struct verbs_facts *verbs_facts_of(const struct verbs *v, int rank);
 void verbs_peer_free(struct verbs_peer *peer);
 
 /* verbs_pool.c */
@@ -304,6 +325,7 @@ int verbs_ring_came(struct verbs_peer *peer, uint32_t rest, uint32_t bytes);
 void verbs_ring_credit(struct verbs_peer *peer, uint32_t released);
 void verbs_ring_arrived(struct verbs_peer *peer, uint32_t serial);
 void verbs_ring_again(struct verbs_peer *peer, uint32_t serial);
+int verbs_ring_mailed(struct verbs_peer *peer, uint32_t rest, const void *data, size_t bytes);
 int verbs_ring_claim(struct verbs_message *m);       /* a receive may find its message here already */
 int verbs_ring_delivered(struct verbs_message *m);
 
@@ -319,10 +341,20 @@ void verbs_recv_open(struct verbs *v);
 int verbs_recv_begin(struct verbs_message *m);
 int verbs_recv_progress(struct verbs_message *m);
 int verbs_recv_data(struct verbs_peer *peer, uint32_t rest, uint32_t bytes);
+int verbs_recv_mailed(struct verbs_peer *peer, uint32_t rest, uint64_t offset, const void *data, size_t bytes);
 
 /* verbs_loss.c */
 int verbs_link_lost(struct verbs_link *link, const char *why);
 int verbs_loss_told(struct verbs_peer *peer, const struct verbs_mail *mail);
+int verbs_loss_progress(struct verbs_peer *peer);
+void verbs_events(struct verbs *v);
+int verbs_mail_write(struct verbs_peer *peer, uint32_t imm, size_t offset, const void *data, size_t bytes);
+int verbs_mail_written(struct verbs_peer *peer, const void *data, size_t bytes);
+
+/* verbs_return.c */
+void verbs_return_later(struct verbs_link *link);
+int verbs_return_progress(struct verbs_peer *peer);
+void verbs_return_told(struct verbs_peer *peer, const struct verbs_mail *mail);
 
 /* verbs.c */
 int verbs_progress(struct verbs *v);

@@ -17,9 +17,19 @@ static void post_mail(struct verbs_peer *peer, const void *data, size_t bytes)
     mail_send(peer->verbs->wire.comm, TAG_VERBS, &peer->rank, 1, data, bytes);
 }
 
+void verbs_say(struct verbs_peer *peer, const struct verbs_mail *mail)
+{
+    post_mail(peer, mail, sizeof(*mail));
+}
+
 static void say(struct verbs_peer *peer, enum verbs_mail_type type, uint32_t links)
 {
-    post_mail(peer, &(struct verbs_mail){.type = type, .links = links}, sizeof(struct verbs_mail));
+    verbs_say(peer, &(struct verbs_mail){.type = type, .links = links});
+}
+
+const struct verbs_facts *verbs_facts_of(const struct verbs *v, int rank)
+{
+    return (const struct verbs_facts *)&v->wire.comm->nets[rank];
 }
 
 static struct verbs_peer *peer_new(struct verbs *v, int rank)
@@ -44,28 +54,29 @@ void verbs_peer_free(struct verbs_peer *peer)
     free(peer);
 }
 
-/* Queue pairs and rings of our end. */
+/* Rings of our end, and queue pairs: a link whose port is down is one that may come later. */
 static int make_links(struct verbs_peer *peer)
 {
     struct verbs *v = peer->verbs;
     const struct comm *comm = v->wire.comm;
-    const struct verbs_facts *mine = (const struct verbs_facts *)&comm->nets[comm->rank];
-    const struct verbs_facts *theirs = (const struct verbs_facts *)&comm->nets[peer->rank];
+    const struct verbs_facts *mine = verbs_facts_of(v, comm->rank), *theirs = verbs_facts_of(v, peer->rank);
     bool first = comm->rank < peer->rank;
     struct verbs_pair pairs[VERBS_RAILS_MAX];
-    int n = verbs_pair_rails(first ? mine : theirs, first ? theirs : mine, pairs), rc;
+    int rc = verbs_ring_open(peer, (uint32_t)v->ring_depth);
 
-    rc = verbs_ring_open(peer, (uint32_t)v->ring_depth);
-    for (int l = 0; l < n && !rc; l++) {
+    if (rc)
+        return rc;
+    peer->n_links = verbs_pair_rails(first ? mine : theirs, first ? theirs : mine, pairs);
+    for (int l = 0; l < peer->n_links; l++) {
         struct verbs_link *link = &peer->links[l];
         link->peer = peer;
         link->number = l;
         link->rail = &v->rails[first ? pairs[l].a : pairs[l].b];
         link->theirs = first ? pairs[l].b : pairs[l].a;
-        peer->n_links = l + 1;
-        rc = verbs_link_create(link);
+        if (verbs_link_create(link))
+            log_info("%s", err_text());
     }
-    return rc;
+    return HETMPI_SUCCESS;
 }
 
 static void greet(struct verbs_peer *peer)
@@ -84,7 +95,7 @@ static void greet(struct verbs_peer *peer)
     hello.ring = (uintptr_t)peer->in.base;
     for (int l = 0; l < peer->n_links; l++) {
         const struct verbs_link *link = &peer->links[l];
-        hello.link[l] = (struct verbs_hello_link){.qp = link->qp->qp_num, .psn = link->psn,
+        hello.link[l] = (struct verbs_hello_link){.qp = link->qp ? link->qp->qp_num : 0, .psn = link->psn,
                                                   .ring_rkey = peer->in.mr[link->rail - peer->verbs->rails]->rkey};
     }
     post_mail(peer, &hello, sizeof(hello));
@@ -117,6 +128,9 @@ static void finish(struct verbs_peer *peer, uint32_t good)
     }
     peer->state = up ? PEER_UP : PEER_REFUSED;
     v->n_connecting--;
+    for (int l = 0; up && l < peer->n_links; l++)
+        if (peer->links[l].state == LINK_DOWN)
+            verbs_return_later(&peer->links[l]);
     if (up && up < peer->n_links)
         log_warn("verbs: of %d links between ranks %d and %d only %d work", peer->n_links, v->wire.comm->rank, peer->rank, up);
     if (!up && v->wire.comm->cfg->wire != CFG_WIRE_VERBS)
@@ -126,7 +140,7 @@ static void finish(struct verbs_peer *peer, uint32_t good)
 /* Our queue pairs learn of the peer's. */
 static int connect_links(struct verbs_peer *peer)
 {
-    const struct verbs_facts *theirs = (const struct verbs_facts *)&peer->verbs->wire.comm->nets[peer->rank];
+    const struct verbs_facts *theirs = verbs_facts_of(peer->verbs, peer->rank);
     const struct verbs_hello *hello = &peer->hello;
 
     if (peer->failed || !hello->links)
@@ -136,10 +150,13 @@ static int connect_links(struct verbs_peer *peer)
     peer->ring_address = hello->ring;
     for (int l = 0; l < peer->n_links; l++) {
         struct verbs_link *link = &peer->links[l];
-        int rc = verbs_link_connect(link, &hello->link[l], &theirs->rails[link->theirs]);
-        if (rc)
-            return rc;
-        link->state = LINK_PROBED;
+        bool both = link->qp && hello->link[l].qp;
+        link->ring_rkey = hello->link[l].ring_rkey;
+        link->state = LINK_DOWN;
+        if (both && !verbs_link_connect(link, &hello->link[l], &theirs->rails[link->theirs]))
+            link->state = LINK_PROBED;
+        else if (both)
+            log_info("%s", err_text());
     }
     return HETMPI_SUCCESS;
 }
@@ -147,8 +164,7 @@ static int connect_links(struct verbs_peer *peer)
 static int probe(struct verbs_peer *peer)
 {
     for (int l = 0; l < peer->n_links; l++) {
-        int rc = verbs_link_post(&peer->links[l], NULL, 0, 0, 0, 0, VERBS_IMM(VERBS_PROBE, 0),
-                                 &(struct verbs_posted){.kind = VERBS_PROBE});
+        int rc = peer->links[l].state == LINK_PROBED ? verbs_link_probe(&peer->links[l]) : HETMPI_SUCCESS;
         if (rc)
             return rc;
     }
@@ -212,36 +228,54 @@ static int step(struct verbs_peer *peer)
     }
 }
 
-static int take_mail(struct verbs *v, int from, const void *data, size_t bytes)
+static int damaged(int from, size_t bytes)
 {
-    struct verbs_mail mail;
-    struct verbs_peer *peer;
-    int rc = want_peer(v, from, &peer);
+    return err_set(HETMPI_ERR_INTERNAL, "verbs wire: a mail of rank %d is damaged (%zu bytes)", from, bytes);
+}
 
-    if (rc)
-        return rc;
-    if (bytes == sizeof(struct verbs_hello) && !peer->got_hello) {
-        memcpy(&peer->hello, data, bytes);
-        peer->got_hello = true;
-        return peer->hello.type == MAIL_HELLO ? HETMPI_SUCCESS :
-               err_set(HETMPI_ERR_INTERNAL, "verbs wire: the greeting of rank %d is damaged", from);
-    }
-    if (bytes != sizeof(mail))
-        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: a mail of rank %d is damaged (%zu bytes)", from, bytes);
-    memcpy(&mail, data, bytes);
-    switch (mail.type) {
+static int take_short(struct verbs_peer *peer, const struct verbs_mail *mail)
+{
+    switch (mail->type) {
     case MAIL_READY:
         peer->got_ready = true;
         return HETMPI_SUCCESS;
     case MAIL_RESULT:
         peer->got_result = true;
-        peer->result = mail.links;
+        peer->result = mail->links;
         return HETMPI_SUCCESS;
-    case MAIL_CLOSED:
-        return verbs_loss_told(peer, &mail);
     default:
-        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: a mail of rank %d is damaged (type %u)", from, mail.type);
+        if (mail->link >= (uint32_t)peer->n_links || (mail->type != MAIL_CLOSED && mail->type != MAIL_BACK))
+            return damaged(peer->rank, sizeof(*mail));
+        if (mail->type == MAIL_CLOSED)
+            return verbs_loss_told(peer, mail);
+        verbs_return_told(peer, mail);
+        return HETMPI_SUCCESS;
     }
+}
+
+static int take_mail(struct verbs *v, int from, const void *data, size_t bytes)
+{
+    struct verbs_mail mail;
+    struct verbs_peer *peer;
+    uint32_t type;
+    int rc = want_peer(v, from, &peer);
+
+    if (rc)
+        return rc;
+    if (bytes < sizeof(type))
+        return damaged(from, bytes);
+    memcpy(&type, data, sizeof(type));
+    if (type == MAIL_WRITE && peer->state == PEER_UP)
+        return verbs_mail_written(peer, data, bytes);
+    if (type == MAIL_HELLO && bytes == sizeof(peer->hello) && !peer->got_hello) {
+        memcpy(&peer->hello, data, bytes);
+        peer->got_hello = true;
+        return HETMPI_SUCCESS;
+    }
+    if (bytes != sizeof(mail))
+        return damaged(from, bytes);
+    memcpy(&mail, data, bytes);
+    return take_short(peer, &mail);
 }
 
 int verbs_mail_progress(struct verbs *v)
@@ -250,7 +284,7 @@ int verbs_mail_progress(struct verbs *v)
     size_t bytes;
     int from;
 
-    if (!v->n_connecting && !v->n_closing && ++v->looks % VERBS_MAIL_LOOKS)
+    if (!v->n_connecting && !v->n_closing && v->passes % VERBS_LOOKS)
         return HETMPI_SUCCESS;
     while (mail_look(v->wire.comm, TAG_VERBS, &from, &data, &bytes)) {
         int rc = take_mail(v, from, data, bytes);

@@ -180,8 +180,12 @@ int verbs_link_create(struct verbs_link *link)
         return no_resource(link->rail, "ibv_create_qp", (int)link->depth);
     link->psn = (uint32_t)(proc_now_ns() >> 4) & 0xffffff;
     link->rate = (double)port->facts.mbps * 1e6 / 8;
-    if (ibv_modify_qp(link->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-        return no_resource(link->rail, "a queue pair's way to INIT, PKEY_INDEX", cfg->pkey_index);
+    if (ibv_modify_qp(link->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)) {
+        int rc = no_resource(link->rail, "a queue pair's way to INIT, PKEY_INDEX", cfg->pkey_index);
+        ibv_destroy_qp(link->qp);
+        link->qp = NULL;
+        return rc;
+    }
     return table_add(link);
 }
 
@@ -219,7 +223,6 @@ int verbs_link_connect(struct verbs_link *link, const struct verbs_hello_link *t
     if (ibv_modify_qp(link->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                                            IBV_QP_MAX_QP_RD_ATOMIC))
         return no_resource(link->rail, "a queue pair's way to RTS, peer", link->peer->rank);
-    link->ring_rkey = to->ring_rkey;
     return HETMPI_SUCCESS;
 }
 
@@ -232,6 +235,9 @@ void verbs_link_destroy(struct verbs_link *link)
     free(link->posted);
     link->qp = NULL;
     link->posted = NULL;
+    link->sent = link->retired = link->signalled = link->received = 0;
+    link->backlog = 0;
+    link->told = link->probe_done = false;
 }
 
 /* ---- sending ---- */
@@ -266,6 +272,11 @@ int verbs_link_post(struct verbs_link *link, const void *local, size_t bytes, ui
     link->sent++;
     error = ibv_post_send(link->qp, &wr, &bad);
     return error ? verbs_link_lost(link, strerror(error)) : HETMPI_SUCCESS;
+}
+
+int verbs_link_probe(struct verbs_link *link)
+{
+    return verbs_link_post(link, NULL, 0, 0, 0, 0, VERBS_IMM(VERBS_PROBE, 0), &(struct verbs_posted){.kind = VERBS_PROBE});
 }
 
 /* ---- completions ---- */

@@ -95,16 +95,39 @@ static int unstage(struct verbs *v, struct verbs_in *in)
     return HETMPI_SUCCESS;
 }
 
-int verbs_recv_data(struct verbs_peer *peer, uint32_t rest, uint32_t bytes)
+/* The piece that a stripe is for, if it was granted for it. */
+static struct verbs_in *find_piece(struct verbs_peer *peer, uint32_t rest, size_t bytes)
 {
     uint32_t piece = rest & 0xfff, stripe = rest >> 12 & 0x3f, generation = rest >> 18;
     struct verbs_in *in = piece < VERBS_PIECES_MAX ? &peer->verbs->pieces[piece] : NULL;
 
-    if (!in || in->state != IN_GRANTED || in->message->peer != peer || in->generation != generation ||
-        in->stripes >> stripe & 1 || bytes > in->bytes - in->arrived)
-        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: what came from rank %d is damaged: %u bytes for a piece that was "
-                       "not granted for them", peer->rank, bytes);
-    in->stripes |= (uint64_t)1 << stripe;
+    if (in && in->state == IN_GRANTED && in->message->peer == peer && in->generation == generation &&
+        !(in->stripes >> stripe & 1) && bytes <= in->bytes - in->arrived)
+        return in;
+    err_set(HETMPI_ERR_INTERNAL, "verbs wire: what came from rank %d is damaged: %zu bytes for a piece that was not granted "
+            "for them", peer->rank, bytes);
+    return NULL;
+}
+
+int verbs_recv_data(struct verbs_peer *peer, uint32_t rest, uint32_t bytes)
+{
+    struct verbs_in *in = find_piece(peer, rest, bytes);
+
+    if (!in)
+        return err_code();
+    in->stripes |= (uint64_t)1 << (rest >> 12 & 0x3f);
     in->arrived += bytes;
     return in->arrived == in->bytes ? unstage(peer->verbs, in) : HETMPI_SUCCESS;
+}
+
+int verbs_recv_mailed(struct verbs_peer *peer, uint32_t rest, uint64_t offset, const void *data, size_t bytes)
+{
+    struct verbs_in *in = find_piece(peer, rest, bytes);
+
+    if (!in)
+        return err_code();
+    if (offset > in->bytes - bytes)
+        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: a mail of rank %d goes beyond its piece", peer->rank);
+    memcpy(in->slot->base + offset, data, bytes);
+    return verbs_recv_data(peer, rest, (uint32_t)bytes);
 }

@@ -75,6 +75,18 @@ static void entry_begin(struct verbs_peer *peer, uint32_t *serial, struct verbs_
     peer->out.unposted++;
 }
 
+/* Where no link is left. */
+static int entry_mail(struct verbs_peer *peer, uint32_t serial)
+{
+    struct verbs_entry *entry = entry_of(&peer->out, serial);
+    int rc = verbs_mail_write(peer, VERBS_IMM(VERBS_RING, serial & CREDIT_MASK), 0, memory_of(&peer->out, serial),
+                              entry->bytes);
+
+    if (!rc)
+        verbs_ring_arrived(peer, serial);
+    return rc;
+}
+
 /* Writes an entry to the peer, if a link has room; else it stays for later. */
 static int entry_post(struct verbs_peer *peer, uint32_t serial)
 {
@@ -83,12 +95,14 @@ static int entry_post(struct verbs_peer *peer, uint32_t serial)
     struct verbs_head *head = (struct verbs_head *)memory_of(ring, serial);
     struct verbs_link *link = verbs_best_link(peer, entry->bytes);
 
-    if (!link)
+    if (!link && !peer->over_mpi)
         return HETMPI_SUCCESS;
     head->released = peer->in.next;
     peer->in.released = peer->in.next;
     entry->state = ENTRY_POSTED;
     ring->unposted--;
+    if (!link)
+        return entry_mail(peer, serial);
     return verbs_link_post(link, head, entry->bytes, ring->mr[link->rail - peer->verbs->rails]->lkey,
                            peer->ring_address + (size_t)(serial % ring->depth) * VERBS_RING_BYTES, link->ring_rkey,
                            VERBS_IMM(VERBS_RING, serial & CREDIT_MASK),
@@ -135,6 +149,25 @@ int verbs_ring_grant(struct verbs_peer *peer, const struct verbs_message *m, con
     return entry_post(peer, serial);
 }
 
+/* The peer learns how much of its ring it may use again, when that is much. */
+static int tell_released(struct verbs_peer *peer)
+{
+    struct verbs_ring *ring = &peer->in;
+    struct verbs_link *link;
+
+    if (ring->next - ring->released < ring->depth / 2 && !peer->credit_due)
+        return HETMPI_SUCCESS;
+    link = verbs_best_link(peer, 0);
+    if (!link && !peer->over_mpi)
+        return HETMPI_SUCCESS;   /* later */
+    ring->released = ring->next;
+    peer->credit_due = false;
+    if (!link)
+        return verbs_mail_write(peer, VERBS_IMM(VERBS_CREDIT, ring->next & CREDIT_MASK), 0, NULL, 0);
+    return verbs_link_post(link, NULL, 0, 0, 0, 0, VERBS_IMM(VERBS_CREDIT, ring->next & CREDIT_MASK),
+                           &(struct verbs_posted){.kind = VERBS_CREDIT});
+}
+
 /* Sends what waited for a copy or for room. */
 int verbs_ring_progress(struct verbs_peer *peer)
 {
@@ -151,7 +184,7 @@ int verbs_ring_progress(struct verbs_peer *peer)
         if (rc)
             return rc;
     }
-    return HETMPI_SUCCESS;
+    return peer->credit_due ? tell_released(peer) : HETMPI_SUCCESS;
 }
 
 /* An entry is at the peer: nobody reads our copy any more. The place may have been used again since. */
@@ -242,7 +275,7 @@ static int set_aside(struct verbs_peer *peer, const struct verbs_head *head, con
     return HETMPI_SUCCESS;
 }
 
-/* Entries that are done are the sender's again, in order; it is told when they are many. */
+/* Entries that are done are the sender's again, in order. */
 static void release(struct verbs_peer *peer)
 {
     struct verbs_ring *ring = &peer->in;
@@ -251,21 +284,6 @@ static void release(struct verbs_peer *peer)
         entry_of(ring, ring->next)->state = ENTRY_FREE;
         ring->next++;
     }
-}
-
-static int tell_released(struct verbs_peer *peer)
-{
-    struct verbs_ring *ring = &peer->in;
-    struct verbs_link *link;
-
-    if (ring->next - ring->released < ring->depth / 2)
-        return HETMPI_SUCCESS;
-    link = verbs_best_link(peer, 0);
-    if (!link)
-        return HETMPI_SUCCESS;   /* later */
-    ring->released = ring->next;
-    return verbs_link_post(link, NULL, 0, 0, 0, 0, VERBS_IMM(VERBS_CREDIT, ring->next & CREDIT_MASK),
-                           &(struct verbs_posted){.kind = VERBS_CREDIT});
 }
 
 /* What came in an entry has been checked. */
@@ -313,6 +331,17 @@ int verbs_ring_came(struct verbs_peer *peer, uint32_t rest, uint32_t bytes)
         return rc;
     release(peer);
     return tell_released(peer);
+}
+
+int verbs_ring_mailed(struct verbs_peer *peer, uint32_t rest, const void *data, size_t bytes)
+{
+    struct verbs_ring *ring = &peer->in;
+    uint32_t ahead = (rest - ring->next) & CREDIT_MASK, serial = ring->next + ahead;
+
+    if (ahead >= ring->depth || bytes > VERBS_RING_BYTES || entry_of(ring, serial)->state != ENTRY_FREE)
+        return damaged(peer, "an entry of the ring, by mail");
+    memcpy(memory_of(ring, serial), data, bytes);
+    return verbs_ring_came(peer, rest, (uint32_t)bytes);
 }
 
 int verbs_ring_claim(struct verbs_message *m)

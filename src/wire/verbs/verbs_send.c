@@ -116,6 +116,10 @@ static int next_link(struct verbs_out *out)
 {
     const struct verbs_peer *peer = out->message->peer;
 
+    if (peer->over_mpi) {
+        out->shares[0] = out->head.bytes - out->issued;
+        return 0;
+    }
     for (int attempt = 0; attempt < 2; attempt++) {
         int most = -1;
         for (int l = 0; l < peer->n_links; l++)
@@ -160,16 +164,24 @@ static int stripe_begin(struct verbs_out *out, int link, struct verbs_slot *slot
     return HETMPI_SUCCESS;
 }
 
+/* link: NULL where none is left. */
 static int stripe_post(struct verbs_stripe *stripe, struct verbs_link *link)
 {
     const struct verbs_grant *grant = &stripe->out->grant;
-    const struct verbs *v = link->peer->verbs;
+    struct verbs_peer *peer = stripe->out->message->peer;
+    uint32_t imm = VERBS_IMM(VERBS_DATA, grant->generation << 18 | (uint32_t)stripe->number << 12 | grant->piece);
+    int rc;
 
     stripe->state = STRIPE_POSTED;
-    return verbs_link_post(link, stripe->slot->base, stripe->bytes, stripe->slot->mr[link->rail - v->rails]->lkey,
-                           grant->address + stripe->offset, grant->rkeys[link->number],
-                           VERBS_IMM(VERBS_DATA, grant->generation << 18 | (uint32_t)stripe->number << 12 | grant->piece),
-                           &(struct verbs_posted){.kind = VERBS_DATA, .stripe = stripe});
+    if (link)
+        return verbs_link_post(link, stripe->slot->base, stripe->bytes,
+                               stripe->slot->mr[link->rail - peer->verbs->rails]->lkey, grant->address + stripe->offset,
+                               grant->rkeys[link->number], imm,
+                               &(struct verbs_posted){.kind = VERBS_DATA, .stripe = stripe});
+    rc = verbs_mail_write(peer, imm, stripe->offset, stripe->slot->base, stripe->bytes);
+    if (!rc)
+        verbs_stripe_arrived(stripe);
+    return rc;
 }
 
 /* Posts the stripes that are ready and for which there is room. */
@@ -186,7 +198,7 @@ static int post_stripes(struct verbs_peer *peer)
             stripe->state = STRIPE_READY;
         if (link->state != LINK_UP)
             link = verbs_best_link(peer, stripe->bytes);
-        if (!ready || !link || !verbs_link_has_room(link)) {
+        if (!ready || (link ? !verbs_link_has_room(link) : !peer->over_mpi)) {
             at = &stripe->next;
             continue;
         }
