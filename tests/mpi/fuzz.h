@@ -56,6 +56,7 @@ struct fz_case {
     enum fz_way way;
     enum t_fmt fmt;
     enum t_op op;
+    bool premul;              /* a sum of what each rank multiplies by a factor of its own */
     enum t_data data;
     enum fz_blocks_how how;
     int root, peer;           /* message: from root to peer */
@@ -98,6 +99,7 @@ struct fz_run {
     struct t_buf from, to;
     unsigned char *send_image, *recv_image, *want_image, *got;
     unsigned char *patterns, *sum;            /* T_PATTERN elements of each rank; of the result */
+    unsigned char *operands;                  /* what is combined: the patterns, or their products */
     const void *sendbuf;
     void *recvbuf;
     hetmpi_request_t request;
@@ -120,6 +122,8 @@ bool fz_is_root(const struct fz_run *r);
 /* The elements of the result of a reduction on this rank: how many, where in the receive buffer, and of which part of
  * the ranks' vectors. */
 size_t fz_result(const struct fz_run *r, size_t *at, size_t *first);
+#define FZ_FACTOR_BYTES 16
+void fz_factor(const struct fz_run *r, int rank, unsigned char factor[FZ_FACTOR_BYTES]);   /* of a premultiplied sum */
 /* How many ranks, from the first on, are combined in the result on this rank. */
 int fz_combined(const struct fz_run *r);
 

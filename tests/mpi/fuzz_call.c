@@ -46,10 +46,9 @@ static int call_shift(struct fz_run *r, MPI_Comm comm)
                            &r->status);
 }
 
-static int call(struct fz_run *r, MPI_Comm comm, hetmpi_stream_t stream)
+static int call(struct fz_run *r, MPI_Comm comm, hetmpi_stream_t stream, MPI_Op op)
 {
     MPI_Datatype type = t_mpi_type(r->c.fmt);
-    MPI_Op op = fz_reduces(r->c.kind) ? t_mpi_op(r->c.op) : MPI_OP_NULL;
     const void *from = r->sendbuf;
     void *to = r->recvbuf;
     const size_t *rc = r->arrays[0], *rd = r->arrays[1], *sc = r->arrays[2], *sd = r->arrays[3];
@@ -86,7 +85,16 @@ static int call(struct fz_run *r, MPI_Comm comm, hetmpi_stream_t stream)
 
 int fz_call(struct fz_run *r, const hetmpi_stream_t *streams)
 {
-    int code = call(r, r->comm->comm, streams[r->c.stream]);
+    unsigned char factor[FZ_FACTOR_BYTES];
+    MPI_Op op = fz_reduces(r->c.kind) ? t_mpi_op(r->c.op) : MPI_OP_NULL;
+    if (r->c.premul) {
+        fz_factor(r, r->comm->rank, factor);
+        if (!T_OK(hetmpi_op_create_premul_sum(factor, t_mpi_type(r->c.fmt), &op)))
+            return HETMPI_ERR_OP;
+    }
+    int code = call(r, r->comm->comm, streams[r->c.stream], op);
+    if (r->c.premul)
+        T_OK(hetmpi_op_free(&op));   /* calls under way keep what they took from it */
     memset(r->arrays, 0xEE, sizeof r->arrays);   /* the caller may, as soon as the call returned */
     return code;
 }

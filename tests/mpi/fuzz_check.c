@@ -25,13 +25,13 @@ static bool bytes_are(const struct fz_run *r, const unsigned char *got, const un
 /* A result with roundings: within the error that they allow. The same bits everywhere are checked elsewhere. */
 static bool check_close(const struct fz_run *r, const unsigned char *got, size_t first, size_t n)
 {
-    const void *patterns[FZ_RANKS];
+    const void *operands[FZ_RANKS];
     size_t head = n < CLOSE_MAX ? n : CLOSE_MAX;
     int roundings = r->comm->ranks + 2;
     for (int i = 0; i < r->comm->ranks; i++)
-        patterns[i] = r->patterns + (size_t)i * T_PATTERN * r->size;
-    return t_expect_close(r->c.fmt, r->c.op, got, patterns, fz_combined(r), roundings, first, head, "result") &&
-           t_expect_close(r->c.fmt, r->c.op, got + (n - head) * r->size, patterns, fz_combined(r), roundings,
+        operands[i] = r->operands + (size_t)i * T_PATTERN * r->size;
+    return t_expect_close(r->c.fmt, r->c.op, got, operands, fz_combined(r), roundings, first, head, "result") &&
+           t_expect_close(r->c.fmt, r->c.op, got + (n - head) * r->size, operands, fz_combined(r), roundings,
                           first + n - head, head, "end of the result");
 }
 
@@ -83,11 +83,11 @@ static bool mpi_can(const struct fz_run *r)
     return !fz_reduces(r->c.kind) || (exact && r->c.op != T_AVG);
 }
 
-/* This rank's input as MPI gets it, never in place; `room` bytes. */
+/* This rank's input as MPI gets it, never in place, and multiplied before; `room` bytes. */
 static void reference_input(const struct fz_run *r, unsigned char *in)
 {
     int me = r->comm->rank;
-    const unsigned char *pattern = r->patterns + (size_t)me * T_PATTERN * r->size;
+    const unsigned char *pattern = r->operands + (size_t)me * T_PATTERN * r->size;
     if (fz_reduces(r->c.kind))
         t_repeat(in, pattern, r->size, 0, fz_vector(r));
     else if (r->c.kind == FZ_SCATTER || r->c.kind == FZ_SCATTERV || r->c.kind == FZ_ALLTOALL ||

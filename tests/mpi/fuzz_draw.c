@@ -67,6 +67,9 @@ static void draw_numbers(struct fz_random *random, struct fz_case *c)
         c->fmt = (enum t_fmt)fz_pick(random, T_FMTS);
         c->op = (enum t_op)fz_pick(random, T_OPS);
     } while (fz_reduces(c->kind) && !t_supported(c->fmt, c->op));
+    c->premul = fz_reduces(c->kind) && t_supported(c->fmt, T_SUM) && fz_pick(random, 6) == 0;
+    if (c->premul)
+        c->op = T_SUM;
     /* AVG of a prefix is an error. */
     if ((c->kind == FZ_SCAN || c->kind == FZ_EXSCAN) && c->op == T_AVG)
         c->op = T_SUM;
@@ -74,7 +77,7 @@ static void draw_numbers(struct fz_random *random, struct fz_case *c)
     c->data = T_EXACT;
     if (fz_reduces(c->kind) && data == 1 && (t_is_float(c->fmt) || t_is_complex(c->fmt)))
         c->data = T_RANDOM;
-    if (fz_reduces(c->kind) && data == 2 && t_is_float(c->fmt) && c->op != T_PROD)
+    if (fz_reduces(c->kind) && data == 2 && t_is_float(c->fmt) && c->op != T_PROD && !c->premul)
         c->data = T_SPECIAL;
 }
 
@@ -173,6 +176,6 @@ void fz_describe(const struct fz_case *c, const struct fz_comm *comm, char text[
         snprintf(blocks, sizeof blocks, ", %s blocks", hows[c->how]);
     snprintf(text, 256, "case %d: %s %s%s, %s %s x %zu%s%s, %s to %s, rank %d of %d, %s", c->number,
              fz_form_names[c->form], fz_kind_names[c->kind], ways[c->way], t_fmt_name(c->fmt),
-             fz_reduces(c->kind) ? t_op_name(c->op) : "", c->n, blocks, ends, t_place_name(c->from),
+             c->premul ? "premultiplied sum" : fz_reduces(c->kind) ? t_op_name(c->op) : "", c->n, blocks, ends, t_place_name(c->from),
              t_place_name(c->to), comm->rank, comm->ranks, comm->what);
 }

@@ -9,6 +9,7 @@
  *     block      the sources of two messages of equal shape are exchanged
  *     unordered  reductions and messages do not wait for what they read
  *     behind     a reduction writes one byte behind its result
+ *     scale      a premultiplied sum's operands are not multiplied
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -33,7 +34,9 @@ void __wrap_red_run(const struct red_call *call)
 {
     static _Atomic unsigned calls;
     size_t bytes = call->count * (call->dst_wide ? red_wide_size(call->type) : red_size(call->type));
-    __real_red_run(call);
+    struct red_call unscaled = *call;
+    unscaled.scale = NULL;
+    __real_red_run(planted("scale") ? &unscaled : call);
     if (planted("bit") && bytes && ++calls % 30 == 0)
         ((unsigned char *)call->dst)[bytes / 2] ^= 0x10;
     if (planted("behind") && bytes && ++calls % 10 == 0)

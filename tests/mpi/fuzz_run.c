@@ -188,6 +188,7 @@ void fz_open(struct fz_run *r)
     r->got = t_malloc(send > recv ? send : recv);
     r->patterns = t_malloc(T_PATTERN * r->size * (size_t)r->comm->ranks);
     r->sum = t_malloc(T_PATTERN * r->size);
+    r->operands = r->c.premul ? t_malloc(T_PATTERN * r->size * (size_t)r->comm->ranks) : r->patterns;
     point(r);
     memcpy(r->arrays[0], r->in.count, sizeof r->in.count);
     memcpy(r->arrays[1], r->in.displ, sizeof r->in.displ);
@@ -207,6 +208,8 @@ void fz_close(struct fz_run *r)
     free(r->recv_image);
     free(r->want_image);
     free(r->got);
+    if (r->operands != r->patterns)
+        free(r->operands);
     free(r->patterns);
     free(r->sum);
 }
@@ -264,16 +267,43 @@ static void fill_want(struct fz_run *r)
     }
 }
 
+/* With exact data the products and their sums are exact too. */
+void fz_factor(const struct fz_run *r, int rank, unsigned char factor[FZ_FACTOR_BYTES])
+{
+    static const double exact[] = { 1, -1, 0 }, any[] = { 2, -0.5, 3, 0.75, -1.25, 0.3125 };
+    uint64_t pick = t_hash64(r->c.seed, (uint64_t)rank, 99);
+    memset(factor, 0, FZ_FACTOR_BYTES);
+    if (r->c.data != T_EXACT)
+        t_set_number(r->c.fmt, factor, any[pick % 6]);
+    else if (t_is_complex(r->c.fmt))
+        t_set_float(r->c.fmt == T_C64 ? T_F32 : T_F64, factor, exact[pick % 3]);
+    else
+        t_set_number(r->c.fmt, factor, exact[pick % 3]);
+}
+
+static void multiply_patterns(struct fz_run *r)
+{
+    unsigned char factor[FZ_FACTOR_BYTES];
+    for (int i = 0; i < r->comm->ranks; i++) {
+        unsigned char *products = r->operands + (size_t)i * T_PATTERN * r->size;
+        fz_factor(r, i, factor);
+        for (size_t e = 0; e < T_PATTERN; e++)
+            t_multiply(r->c.fmt, factor, pattern_of(r, i) + e * r->size, products + e * r->size);
+    }
+}
+
 void fz_fill(struct fz_run *r, int start)
 {
-    const void *patterns[FZ_RANKS];
+    const void *operands[FZ_RANKS];
     for (int i = 0; i < r->comm->ranks; i++) {
-        patterns[i] = pattern_of(r, i);
+        operands[i] = r->operands + (size_t)i * T_PATTERN * r->size;
         t_pattern(r->c.fmt, fz_reduces(r->c.kind) ? r->c.op : T_SUM, r->c.data, r->c.seed + (uint64_t)start, i,
                   r->patterns + (size_t)i * T_PATTERN * r->size);
     }
+    if (r->c.premul)
+        multiply_patterns(r);
     if (fz_reduces(r->c.kind) && fz_combined(r) > 0)
-        t_oracle(r->c.fmt, r->c.op, patterns, fz_combined(r), r->sum);
+        t_oracle(r->c.fmt, r->c.op, operands, fz_combined(r), r->sum);
     memset(r->send_image, STALE, r->from.bytes);
     memset(r->recv_image, STALE, r->to.bytes);
     fill_input(r);

@@ -24,20 +24,6 @@ static bool multiplies(enum t_fmt fmt) { return t_supported(fmt, T_SUM); }
 
 /* ---- the products ---- */
 
-static void set_number(enum t_fmt fmt, void *element, double x)
-{
-    if (t_is_complex(fmt)) {
-        enum t_fmt part = fmt == T_C64 ? T_F32 : T_F64;
-        t_set_float(part, element, x);
-        t_set_float(part, (char *)element + t_size(part), x / 4 - 1);
-    } else if (t_is_float(fmt)) {
-        t_set_float(fmt, element, x);
-    } else {
-        int64_t whole = (int64_t)(x * 4);
-        memcpy(element, &whole, t_size(fmt));   /* little-endian */
-    }
-}
-
 /* Every rank another factor, and another again with each seed. */
 static void make_factor(enum t_fmt fmt, int rank, unsigned seed, void *element)
 {
@@ -47,57 +33,7 @@ static void make_factor(enum t_fmt fmt, int rank, unsigned seed, void *element)
     if (seed % 7 == 6 && rank == 1 && t_is_float(fmt))
         t_set_float(fmt, element, seed % 2 ? (long double)NAN : 1e30L);
     else
-        set_number(fmt, element, factors[((unsigned)rank + seed) % n]);
-}
-
-static void multiply_parts(enum t_fmt part, const void *a, const void *b, void *out)
-{
-    if (part == T_F64) {
-        volatile double x, y, z;   /* volatile: every result is rounded to its type, nothing is fused */
-        x = (double)t_float(T_F64, a);
-        y = (double)t_float(T_F64, b);
-        z = x * y;
-        t_set_float(T_F64, out, isnan(z) ? NAN : z);   /* one NaN a format */
-    } else {
-        long double z = t_float(part, a) * t_float(part, b);   /* exact in 64 bits of mantissa, then rounded once */
-        t_set_float(part, out, isnan(z) ? NAN : z);
-    }
-}
-
-static void add_parts(enum t_fmt part, const void *a, const void *b, int sign, void *out)
-{
-    volatile double x = (double)t_float(part, a), y = sign * (double)t_float(part, b);
-    if (part == T_F32) {
-        volatile float z = (float)x + (float)y;
-        t_set_float(T_F32, out, isnan(z) ? NAN : z);
-    } else {
-        volatile double z = x + y;
-        t_set_float(T_F64, out, isnan(z) ? NAN : z);
-    }
-}
-
-static void multiply(enum t_fmt fmt, const void *a, const void *b, void *out)
-{
-    if (t_is_complex(fmt)) {
-        enum t_fmt part = fmt == T_C64 ? T_F32 : T_F64;
-        size_t size = t_size(part);
-        const char *x = a, *y = b;
-        unsigned char rr[8], ii[8], ri[8], ir[8];
-        multiply_parts(part, x, y, rr);
-        multiply_parts(part, x + size, y + size, ii);
-        multiply_parts(part, x, y + size, ri);
-        multiply_parts(part, x + size, y, ir);
-        add_parts(part, rr, ii, -1, out);
-        add_parts(part, ri, ir, 1, (char *)out + size);
-    } else if (t_is_float(fmt)) {
-        multiply_parts(fmt, a, b, out);
-    } else {
-        uint64_t x = 0, y = 0;
-        memcpy(&x, a, t_size(fmt));
-        memcpy(&y, b, t_size(fmt));
-        x *= y;
-        memcpy(out, &x, t_size(fmt));
-    }
+        t_set_number(fmt, element, factors[((unsigned)rank + seed) % n]);
 }
 
 /* ---- calls ---- */
@@ -210,7 +146,7 @@ static void compare(enum kind kind, enum form form, enum t_fmt fmt, size_t count
     t_pattern(fmt, T_SUM, data, turn, t_rank, pattern);
     make_factor(fmt, t_rank, turn, factor);
     for (size_t i = 0; i < T_PATTERN; i++)
-        multiply(fmt, factor, pattern + i * size, product + i * size);
+        t_multiply(fmt, factor, pattern + i * size, product + i * size);
     t_repeat(input, pattern, size, 0, all);
     t_repeat(products, product, size, 0, all);
     if (!T_OK(hetmpi_op_create_premul_sum(factor, t_mpi_type(fmt), &op)))

@@ -484,3 +484,67 @@ bool t_expect_close(enum t_fmt fmt, enum t_op op, const void *got, const void *c
     }
     return true;
 }
+
+void t_set_number(enum t_fmt fmt, void *element, double x)
+{
+    if (t_is_complex(fmt)) {
+        enum t_fmt part = fmt == T_C64 ? T_F32 : T_F64;
+        t_set_float(part, element, x);
+        t_set_float(part, (char *)element + t_size(part), x / 4 - 1);
+    } else if (t_is_float(fmt)) {
+        t_set_float(fmt, element, x);
+    } else {
+        int64_t whole = (int64_t)(x * 4);
+        memcpy(element, &whole, t_size(fmt));   /* little-endian */
+    }
+}
+
+static void multiply_parts(enum t_fmt part, const void *a, const void *b, void *out)
+{
+    if (part == T_F64) {
+        volatile double x, y, z;   /* volatile: every result is rounded to its type, nothing is fused */
+        x = (double)t_float(T_F64, a);
+        y = (double)t_float(T_F64, b);
+        z = x * y;
+        t_set_float(T_F64, out, isnan(z) ? NAN : z);   /* one NaN a format */
+    } else {
+        long double z = t_float(part, a) * t_float(part, b);   /* exact in 64 bits of mantissa, then rounded once */
+        t_set_float(part, out, isnan(z) ? NAN : z);
+    }
+}
+
+static void add_parts(enum t_fmt part, const void *a, const void *b, int sign, void *out)
+{
+    volatile double x = (double)t_float(part, a), y = sign * (double)t_float(part, b);
+    if (part == T_F32) {
+        volatile float z = (float)x + (float)y;
+        t_set_float(T_F32, out, isnan(z) ? NAN : z);
+    } else {
+        volatile double z = x + y;
+        t_set_float(T_F64, out, isnan(z) ? NAN : z);
+    }
+}
+
+void t_multiply(enum t_fmt fmt, const void *a, const void *b, void *out)
+{
+    if (t_is_complex(fmt)) {
+        enum t_fmt part = fmt == T_C64 ? T_F32 : T_F64;
+        size_t size = t_size(part);
+        const char *x = a, *y = b;
+        unsigned char rr[8], ii[8], ri[8], ir[8];
+        multiply_parts(part, x, y, rr);
+        multiply_parts(part, x + size, y + size, ii);
+        multiply_parts(part, x, y + size, ri);
+        multiply_parts(part, x + size, y, ir);
+        add_parts(part, rr, ii, -1, out);
+        add_parts(part, ri, ir, 1, (char *)out + size);
+    } else if (t_is_float(fmt)) {
+        multiply_parts(fmt, a, b, out);
+    } else {
+        uint64_t x = 0, y = 0;
+        memcpy(&x, a, t_size(fmt));
+        memcpy(&y, b, t_size(fmt));
+        x *= y;
+        memcpy(out, &x, t_size(fmt));
+    }
+}

@@ -35,6 +35,12 @@ bool t_supported(enum t_fmt fmt, enum t_op op);   /* the table of hetmpi.h */
 long double t_float(enum t_fmt fmt, const void *element);         /* of a real format */
 void t_set_float(enum t_fmt fmt, void *element, long double x);   /* rounds once, to nearest even */
 
+/* A number of any format but the logical ones: integers get four times x, so that quarters count, and complex numbers
+ * x + (x / 4 - 1)i. */
+void t_set_number(enum t_fmt fmt, void *element, double x);
+/* The product, rounded once: what a premultiplied sum sums. */
+void t_multiply(enum t_fmt fmt, const void *a, const void *b, void *out);
+
 /* T_PATTERN elements of one rank. */
 void t_pattern(enum t_fmt fmt, enum t_op op, enum t_data data, uint64_t seed, int rank, void *out);
 /* Element i of the vector is element (first + i) mod T_PATTERN of the pattern. */
