@@ -339,7 +339,8 @@ typedef struct hetmpi_comm_info {
     int islands, island;            /* numbered by their lowest rank */
     int island_ranks, island_rank;
     int device;                     /* -1: none */
-    int rails;                      /* links that carry this rank's traffic to other islands; 0 with one island */
+    int rails;                      /* links that carry this rank's traffic to other islands, those that MPI manages
+                                     * counted as one; 0 with one island */
     char vendor[16];                /* "cpu", "nvidia", "amd" */
     char provider[16];              /* inside this rank's island: "shm", "ipc", "mpi"; "none" for an island of one */
     char wire[16];                  /* to the other islands: "shm", "mpi", "shm+mpi"; "none" with one island */

@@ -1,13 +1,14 @@
 /*
  * The mpi wire: messages over MPI point-to-point on the shadow communicator, tag TAG_WIRE + channel.
  *
- * What the CPU can touch and stands in one piece is sent and received in place. All else goes through slots of
- * registered host memory: a send copies to a slot, then sends that; a receive receives into a slot, then copies from
+ * What the CPU can touch and stands in one piece is sent and received in place. All else goes through slots
+ * (mpi_slots.h): a send copies to a slot, then sends that; a receive receives into a slot, then copies from
  * it. Messages of one pair and channel match by order alone, so sends are posted in the order in which they began.
  *
- * The slots are bounded by the setting STAGING, half for each direction. The bound gives way for the oldest chunk: a
- * message that no holder of a slot is older than always gets one, so a chunk never waits for slots that later chunks
- * hold, and no set of ranks can deadlock on them.
+ * Between nodes a message goes in pieces so short that MPI sends them without asking: over a slow link a question waits
+ * behind the bytes that are under way, in both directions, and the link stands still meanwhile. The last piece of a
+ * message asks all the same, so that no sender runs ahead of its receiver by more than the caller's window; and Open
+ * MPI moves to the next of several links only when it asks, so it is also what makes use of them all.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -16,27 +17,20 @@
 
 #include "core/log.h"
 #include "hetmpi.h"
+#include "wire/mpi_slots.h"
 #include "wire/stage.h"
 #include "wire/wire.h"
 
-#define MPI_SLOT_UNIT ((size_t)64 << 10)  /* slots are multiples of it, so that chunks of nearly one size share them */
-#define MPI_SLOTS_LEAST 2                 /* of a direction, whatever the bound */
 #define MPI_CLOSE_SECONDS 0.2             /* time given to requests that cannot be cancelled */
+#define MPI_PIECE ((size_t)56 << 10)      /* with MPI's own header below 64 KiB, from where MPI asks first over TCP */
+#define MPI_PIECES_MAX 32                 /* of a message */
 
-struct mpi_slot {
-    char *base;
-    size_t bytes;
-    bool busy;
-    uint64_t op;           /* of the holder */
-    uint32_t chunk;
-    mem_event_t *event;
-};
-
-/* The slots of one direction. */
-struct mpi_pool {
-    struct mpi_slot **slots;
-    int n, room;
-    size_t bytes, bound;
+/* The messages of one peer, channel and direction, in the order in which MPI matches them. */
+struct mpi_order {
+    uint16_t channel;
+    bool send;
+    struct mpi_message *last;   /* of those that are not over the wire yet */
+    struct mpi_order *next;     /* of the same peer */
 };
 
 struct mpi_message {
@@ -48,7 +42,10 @@ struct mpi_message {
     size_t first, length, bytes;
     void *place;           /* what MPI reads or writes: the elements themselves, or the slot */
     struct mpi_slot *slot; /* NULL: in place */
-    MPI_Request request;
+    int pieces, over;      /* ... of them over the wire */
+    MPI_Request requests[MPI_PIECES_MAX];
+    struct mpi_order *order;
+    struct mpi_message *before, *after;   /* in that order */
     struct mpi_message *next;   /* sends not yet posted, in order; or the free list */
     struct mpi_message *older;  /* all that were ever allocated */
 };
@@ -59,6 +56,7 @@ struct mpi {
     struct stage_lane out_lane, in_lane;
     struct mpi_message *unposted, **unposted_end;
     struct mpi_message *free, *all;
+    struct mpi_order **orders;  /* [ranks] */
 };
 
 static int wire_error(int mpi_code, const char *call, const struct mpi_message *m)
@@ -71,118 +69,81 @@ static int wire_error(int mpi_code, const char *call, const struct mpi_message *
     return comm_mpi_error(mpi_code, text);
 }
 
-/* ---- slots ---- */
-
-static int slot_new(struct mpi_pool *pool, size_t bytes, struct mpi_slot **out)
-{
-    struct mpi_slot *slot;
-    void *base;
-    int rc;
-
-    if (pool->n == pool->room) {
-        int room = pool->room ? 2 * pool->room : 16;
-        struct mpi_slot **slots = realloc(pool->slots, (size_t)room * sizeof(struct mpi_slot *));
-        if (!slots)
-            return err_set(HETMPI_ERR_MEMORY, "mpi wire: no memory for a table of %d slots", room);
-        pool->slots = slots;
-        pool->room = room;
-    }
-    slot = calloc(1, sizeof(*slot));
-    if (!slot)
-        return err_set(HETMPI_ERR_MEMORY, "mpi wire: no memory for a slot's state");
-    rc = mem_host_alloc(bytes, &base);
-    if (rc) {
-        free(slot);
-        return rc;
-    }
-    slot->base = base;
-    slot->bytes = bytes;
-    pool->slots[pool->n++] = slot;
-    pool->bytes += bytes;
-    *out = slot;
-    return HETMPI_SUCCESS;
-}
-
-/* keep_memory: MPI may still write to it. */
-static void slot_free(struct mpi_slot *slot, bool keep_memory)
-{
-    if (slot->event)
-        mem_event_destroy(slot->event);
-    if (!keep_memory)
-        mem_host_free(slot->base);
-    free(slot);
-}
-
-/* Frees idle slots, which are all too small, until `bytes` more fit under the bound. */
-static void pool_shrink(struct mpi_pool *pool, size_t bytes)
-{
-    for (int i = 0; i < pool->n && pool->bytes + bytes > pool->bound;) {
-        struct mpi_slot *slot = pool->slots[i];
-        if (slot->busy) {
-            i++;
-            continue;
-        }
-        pool->bytes -= slot->bytes;
-        slot_free(slot, false);
-        pool->slots[i] = pool->slots[--pool->n];
-    }
-}
-
-static bool older(uint64_t op, uint32_t chunk, const struct mpi_slot *than)
-{
-    return op < than->op || (op == than->op && chunk < than->chunk);
-}
-
-/* A slot for `bytes`, the smallest that fits; COMM_AGAIN when there is none to be had now. */
-static int pool_take(struct mpi_pool *pool, size_t bytes, const struct wire_xfer *x, struct mpi_slot **out)
-{
-    struct mpi_slot *best = NULL;
-    bool oldest = true;
-    size_t wanted = (bytes + MPI_SLOT_UNIT - 1) / MPI_SLOT_UNIT * MPI_SLOT_UNIT;
-    int rc;
-
-    for (int i = 0; i < pool->n; i++) {
-        struct mpi_slot *slot = pool->slots[i];
-        if (slot->busy)
-            oldest = oldest && (older(x->op, x->chunk, slot) || (slot->op == x->op && slot->chunk == x->chunk));
-        else if (slot->bytes >= bytes && (!best || slot->bytes < best->bytes))
-            best = slot;
-    }
-    if (!best) {
-        pool_shrink(pool, wanted);
-        if (pool->n >= MPI_SLOTS_LEAST && pool->bytes + wanted > pool->bound && !oldest)
-            return COMM_AGAIN;
-        rc = slot_new(pool, wanted, &best);
-        if (rc)
-            return rc;
-    }
-    best->busy = true;
-    best->op = x->op;
-    best->chunk = x->chunk;
-    *out = best;
-    return HETMPI_SUCCESS;
-}
-
-/* keep_memory: some slot's memory is still MPI's. */
-static void pool_clear(struct mpi_pool *pool, const struct mpi *mpi)
-{
-    for (int i = 0; i < pool->n; i++) {
-        bool keep = false;
-        for (const struct mpi_message *m = mpi->all; m; m = m->older)
-            keep = keep || (m->slot == pool->slots[i] && m->request != MPI_REQUEST_NULL);
-        slot_free(pool->slots[i], keep);
-    }
-    free(pool->slots);
-}
-
 /* ---- messages ---- */
+
+/* In how many pieces a message goes: both ends find the same. */
+static int choose_pieces(const struct comm *comm, int peer, size_t bytes)
+{
+    size_t pieces = (bytes + MPI_PIECE - 1) / MPI_PIECE;
+
+    if (comm_is_local(comm, peer))
+        return 1;
+    return pieces < MPI_PIECES_MAX ? (int)pieces : MPI_PIECES_MAX;
+}
+
+static size_t piece_at(const struct mpi_message *m, int piece)
+{
+    return m->bytes / (size_t)m->pieces * (size_t)piece;
+}
+
+static size_t piece_bytes(const struct mpi_message *m, int piece)
+{
+    return (piece + 1 < m->pieces ? piece_at(m, piece + 1) : m->bytes) - piece_at(m, piece);
+}
+
+static struct mpi_order *find_order(struct mpi *mpi, int peer, uint16_t channel, bool send)
+{
+    struct mpi_order *order = mpi->orders[peer];
+
+    while (order && (order->channel != channel || order->send != send))
+        order = order->next;
+    if (order)
+        return order;
+    order = calloc(1, sizeof(*order));
+    if (!order)
+        return NULL;
+    order->channel = channel;
+    order->send = send;
+    order->next = mpi->orders[peer];
+    mpi->orders[peer] = order;
+    return order;
+}
+
+/* The message is over the wire; it was the first of its order. */
+static void leave_order(struct mpi_message *m)
+{
+    if (m->after)
+        m->after->before = NULL;
+    else
+        m->order->last = NULL;
+    m->after = NULL;
+}
+
+static struct mpi_message *take_message(struct mpi *mpi)
+{
+    struct mpi_message *m = mpi->free;
+
+    if (m) {
+        mpi->free = m->next;
+        return m;
+    }
+    m = malloc(sizeof(*m));
+    if (!m)
+        return NULL;
+    m->older = mpi->all;
+    m->pieces = m->over = 0;
+    m->state = MESSAGE_IDLE;
+    mpi->all = m;
+    return m;
+}
 
 /* A message for x, in place or with a slot. */
 static int message_begin(struct mpi *mpi, struct wire_xfer *x, struct mpi_pool *pool, struct mpi_message **out)
 {
     size_t bytes = x->length * x->view.element;
     struct mpi_slot *slot = NULL;
-    struct mpi_message *m;
+    struct mpi_message *m = NULL;
+    struct mpi_order *order;
     struct mem_pointer what;
     void *place;
     bool device = false;
@@ -199,27 +160,39 @@ static int message_begin(struct mpi *mpi, struct wire_xfer *x, struct mpi_pool *
         device = what.kind == MEM_DEVICE;
     }
     if (!place || device) {
-        rc = pool_take(pool, bytes, x, &slot);
+        rc = mpi_pool_take(pool, bytes, x, &slot);
         if (rc)
             return rc;
         place = slot->base;
     }
-    m = mpi->free;
-    if (m) {
-        mpi->free = m->next;
-    } else {
-        m = malloc(sizeof(*m));
-        if (!m) {
-            if (slot)
-                slot->busy = false;
-            return err_set(HETMPI_ERR_MEMORY, "mpi wire: no memory for a message to or from rank %d", x->peer);
-        }
-        m->older = mpi->all;
-        mpi->all = m;
+    order = find_order(mpi, x->peer, x->channel, pool == &mpi->out);
+    if (order)
+        m = take_message(mpi);
+    if (!m) {
+        if (slot)
+            slot->busy = false;
+        return err_set(HETMPI_ERR_MEMORY, "mpi wire: no memory for a message to or from rank %d", x->peer);
     }
-    *m = (struct mpi_message){ .peer = x->peer, .channel = x->channel, .device = device, .view = x->view,
-                               .first = x->first, .length = x->length, .bytes = bytes, .place = place, .slot = slot,
-                               .request = MPI_REQUEST_NULL, .older = m->older };
+    m->state = MESSAGE_IDLE;
+    m->peer = x->peer;
+    m->channel = x->channel;
+    m->device = device;
+    m->view = x->view;
+    m->first = x->first;
+    m->length = x->length;
+    m->bytes = bytes;
+    m->place = place;
+    m->slot = slot;
+    m->pieces = choose_pieces(mpi->wire.comm, x->peer, bytes);
+    m->over = 0;
+    for (int i = 0; i < m->pieces; i++)
+        m->requests[i] = MPI_REQUEST_NULL;
+    m->order = order;
+    m->before = order->last;
+    m->after = NULL;
+    if (m->before)
+        m->before->after = m;
+    order->last = m;
     x->ops = &wire_mpi;
     x->request = m;
     x->moved = 0;
@@ -241,20 +214,26 @@ static void message_end(struct mpi *mpi, struct wire_xfer *x)
     x->request = NULL;
 }
 
-/* An earlier send of the same peer and channel is still being copied. */
-static bool must_wait(const struct mpi *mpi, const struct mpi_message *m)
+/* An earlier send of the same peer and channel is still being copied: sends are posted in their order. */
+static bool must_wait(const struct mpi_message *m)
 {
-    for (const struct mpi_message *before = mpi->unposted; before && before != m; before = before->next)
-        if (before->peer == m->peer && before->channel == m->channel)
-            return true;
-    return false;
+    return m->before && m->before->state == SEND_COPY;
 }
 
 static int post_send(struct mpi *mpi, struct mpi_message *m)
 {
+    int rc = HETMPI_SUCCESS;
+
     m->state = SEND_WIRE;
-    return wire_error(MPI_Isend(m->place, (int)m->bytes, MPI_BYTE, m->peer, TAG_WIRE + m->channel,
-                                mpi->wire.comm->shadow, &m->request), "MPI_Isend", m);
+    for (int i = 0; i < m->pieces && !rc; i++) {
+        const void *place = (char *)m->place + piece_at(m, i);
+        int bytes = (int)piece_bytes(m, i), tag = TAG_WIRE + m->channel;
+        bool asks = m->pieces > 1 && i + 1 == m->pieces;
+        rc = wire_error(asks ? MPI_Issend(place, bytes, MPI_BYTE, m->peer, tag, mpi->wire.comm->shadow, &m->requests[i])
+                             : MPI_Isend(place, bytes, MPI_BYTE, m->peer, tag, mpi->wire.comm->shadow, &m->requests[i]),
+                        "MPI_Isend", m);
+    }
+    return rc;
 }
 
 /* Posts the sends whose copies have ended and whose turn it is. */
@@ -266,7 +245,7 @@ static int post_sends(struct mpi *mpi)
         int rc;
         if (m->device && (rc = mem_event_query(m->slot->event, &ready)))
             return rc;
-        if (!ready || must_wait(mpi, m)) {
+        if (!ready || must_wait(m)) {
             link = &m->next;
             continue;
         }
@@ -294,7 +273,7 @@ static int mpi_send(struct wire *wire, struct wire_xfer *x)
         stage_copy_now(STAGE_OUT, &m->view, m->first, m->length, m->place);
     if (rc)
         return rc;
-    if (!m->device && !must_wait(mpi, m))
+    if (!m->device && !must_wait(m))
         return post_send(mpi, m);
     m->state = SEND_COPY;
     m->next = NULL;
@@ -312,31 +291,54 @@ static int mpi_recv(struct wire *wire, struct wire_xfer *x)
     if (rc)
         return rc;
     m->state = RECV_WIRE;
-    return wire_error(MPI_Irecv(m->place, (int)m->bytes, MPI_BYTE, m->peer, TAG_WIRE + m->channel,
-                                mpi->wire.comm->shadow, &m->request), "MPI_Irecv", m);
+    for (int i = 0; i < m->pieces && !rc; i++)
+        rc = wire_error(MPI_Irecv((char *)m->place + piece_at(m, i), (int)piece_bytes(m, i), MPI_BYTE, m->peer,
+                                  TAG_WIRE + m->channel, mpi->wire.comm->shadow, &m->requests[i]), "MPI_Irecv", m);
+    return rc;
 }
 
-/* Whether the message is on this side of the wire; checks what came. */
-static int test_wire(struct mpi_message *m, bool *done)
+/* Whether the next piece is over the wire; checks what came. */
+static int test_piece(struct mpi_message *m, bool *done)
 {
+    size_t expected = piece_bytes(m, m->over);
     MPI_Status status;
     int flag, count, class = MPI_SUCCESS;
-    int mpi_code = MPI_Test(&m->request, &flag, &status);
+    int mpi_code = MPI_Test(&m->requests[m->over], &flag, &status);
 
     if (mpi_code != MPI_SUCCESS)
         MPI_Error_class(mpi_code, &class);
     if (class == MPI_ERR_TRUNCATE)
         return err_set(HETMPI_ERR_INTERNAL, "mpi wire: rank %d sent more than the %zu bytes that are expected on "
-                       "channel %u", m->peer, m->bytes, m->channel);
+                       "channel %u", m->peer, expected, m->channel);
     if (mpi_code != MPI_SUCCESS)
         return wire_error(mpi_code, "MPI_Test", m);
     *done = flag;
     if (!flag || m->state != RECV_WIRE)
         return HETMPI_SUCCESS;
     MPI_Get_count(&status, MPI_BYTE, &count);
-    if ((size_t)count != m->bytes)
+    if ((size_t)count != expected)
         return err_set(HETMPI_ERR_INTERNAL, "mpi wire: rank %d sent %d bytes where %zu are expected on channel %u",
-                       m->peer, count, m->bytes, m->channel);
+                       m->peer, count, expected, m->channel);
+    return HETMPI_SUCCESS;
+}
+
+/* Whether the message is over the wire. A test of MPI's is a look at all its connections, so with many messages under
+ * way only the first of each order is tested, as far as its pieces have come. */
+static int test_wire(struct mpi_message *m, bool *done)
+{
+    int rc = HETMPI_SUCCESS;
+    bool here = true;
+
+    if (m->before)
+        return HETMPI_SUCCESS;
+    while (m->over < m->pieces && !rc) {
+        rc = test_piece(m, &here);
+        if (rc || !here)
+            return rc;
+        m->over++;
+    }
+    leave_order(m);
+    *done = true;
     return HETMPI_SUCCESS;
 }
 
@@ -394,13 +396,33 @@ static int mpi_open(struct comm *comm, struct wire **wire)
     if (comm->shadow == MPI_COMM_NULL)
         return err_set(HETMPI_ERR_INTERNAL, "mpi wire: the communicator has no shadow to carry its messages");
     mpi = calloc(1, sizeof(*mpi));
-    if (!mpi)
+    if (mpi)
+        mpi->orders = calloc((size_t)comm->size, sizeof(struct mpi_order *));
+    if (!mpi || !mpi->orders) {
+        free(mpi);
         return err_set(HETMPI_ERR_MEMORY, "mpi wire: no memory for its state");
+    }
     mpi->wire = (struct wire){ .ops = &wire_mpi, .comm = comm };
     mpi->out.bound = mpi->in.bound = comm->cfg->staging / 2;
     mpi->unposted_end = &mpi->unposted;
     *wire = &mpi->wire;
     return HETMPI_SUCCESS;
+}
+
+/* Tests what is under way of a message; the number of pieces that are still MPI's. */
+static int pieces_left(struct mpi_message *m)
+{
+    int left = 0;
+
+    for (int i = m->over; i < m->pieces; i++) {
+        int flag = 1;
+        if (m->requests[i] != MPI_REQUEST_NULL && MPI_Test(&m->requests[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            m->requests[i] = MPI_REQUEST_NULL;
+        left += !flag;
+    }
+    if (!left)
+        m->over = m->pieces;
+    return left;
 }
 
 /* Ends what a failure left behind. Receives are cancelled; a send to a rank that is gone can only be given up, and then
@@ -411,17 +433,14 @@ static void requests_end(struct mpi *mpi)
     int pending;
 
     for (struct mpi_message *m = mpi->all; m; m = m->older)
-        if (m->state == RECV_WIRE && m->request != MPI_REQUEST_NULL)
-            MPI_Cancel(&m->request);
+        for (int i = m->over; i < m->pieces && m->state == RECV_WIRE; i++)
+            if (m->requests[i] != MPI_REQUEST_NULL)
+                MPI_Cancel(&m->requests[i]);
     clock_gettime(CLOCK_MONOTONIC, &start);
     do {
         pending = 0;
-        for (struct mpi_message *m = mpi->all; m; m = m->older) {
-            int flag = 1;
-            if (m->request != MPI_REQUEST_NULL && MPI_Test(&m->request, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-                m->request = MPI_REQUEST_NULL;
-            pending += !flag;
-        }
+        for (struct mpi_message *m = mpi->all; m; m = m->older)
+            pending += pieces_left(m);
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while (pending && (double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec) <
                             MPI_CLOSE_SECONDS);
@@ -436,14 +455,24 @@ static void mpi_close(struct wire *wire)
     stage_lane_clear(&mpi->out_lane);
     stage_lane_clear(&mpi->in_lane);
     requests_end(mpi);
-    pool_clear(&mpi->out, mpi);
-    pool_clear(&mpi->in, mpi);
+    for (struct mpi_message *m = mpi->all; m; m = m->older)
+        if (m->slot && m->over < m->pieces)
+            m->slot->lost = true;
+    mpi_pool_clear(&mpi->out);
+    mpi_pool_clear(&mpi->in);
     for (struct mpi_message *m = mpi->all, *next; m; m = next) {
         next = m->older;
-        if (m->request != MPI_REQUEST_NULL)
-            MPI_Request_free(&m->request);
+        for (int i = m->over; i < m->pieces; i++)
+            if (m->requests[i] != MPI_REQUEST_NULL)
+                MPI_Request_free(&m->requests[i]);
         free(m);
     }
+    for (int peer = 0; peer < mpi->wire.comm->size; peer++)
+        for (struct mpi_order *order = mpi->orders[peer], *next; order; order = next) {
+            next = order->next;
+            free(order);
+        }
+    free(mpi->orders);
     free(mpi);
 }
 
@@ -451,7 +480,7 @@ static int mpi_rails(const struct wire *wire, int peer)
 {
     (void)wire;
     (void)peer;
-    return 1;
+    return 1;   /* MPI chooses links by itself, and does not tell */
 }
 
 const struct wire_ops wire_mpi = {

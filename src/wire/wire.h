@@ -1,7 +1,7 @@
 /*
  * Wires carry data between islands, and where a schedule says so between ranks of one island. A wire object serves one
- * communicator; which wire a pair of ranks uses is chosen per pair (wire_for). Messages are two-sided, named by (op, chunk, channel), and complete by polling; nothing blocks,
- * and nothing allocates once the wire is warm.
+ * communicator; which wire a pair of ranks uses is chosen per pair (wire_for). Messages are two-sided, named by
+ * (op, chunk, channel), and complete by polling; nothing blocks, and nothing allocates once the wire is warm.
  *
  * Flow control: send and recv answer COMM_AGAIN when no staging slot or credit is free; the caller tries again later,
  * and tries in (op, chunk) order, never letting a later message of the same direction pass an earlier one that was
@@ -48,7 +48,8 @@ struct wire_ops {
     void (*close)(struct wire *wire);                        /* after the last transfer, or after a failure: cancels */
     int (*send)(struct wire *wire, struct wire_xfer *xfer);  /* HETMPI_SUCCESS: begun; COMM_AGAIN; or an error */
     int (*recv)(struct wire *wire, struct wire_xfer *xfer);
-    int (*poll)(struct wire *wire, struct wire_xfer *xfer, bool *done);  /* also makes progress */
+    /* Also makes progress. Each transfer under way must be polled: one may wait for those before it. */
+    int (*poll)(struct wire *wire, struct wire_xfer *xfer, bool *done);
     int (*rails)(const struct wire *wire, int peer);         /* how many links carry messages to peer */
     int (*reserve)(struct wire *wire, size_t messages);      /* so many may be under way at once, NULL: not needed */
     int (*progress)(struct wire *wire);                      /* what peers need though no message of ours waits; or NULL */

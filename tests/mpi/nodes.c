@@ -14,7 +14,7 @@ enum { MAX_NODES = 8, N = 100003, SMALL_BLOCK = 64, LARGE_BLOCK = 20011 };
 static struct { long bytes, messages; } sent[64];   /* by destination */
 static int node_of[64], island_of[64], nodes, islands, island_node[64], island_ranks[64], node_ranks[MAX_NODES];
 
-int MPI_Isend(const void *buf, int count, MPI_Datatype type, int dest, int tag, MPI_Comm comm, MPI_Request *request)
+static void count_sent(int count, MPI_Datatype type, int dest, int tag)
 {
     int size = 0;
     if (tag < 8192 && dest >= 0 && dest < t_ranks) {   /* meetings and notices have higher tags */
@@ -22,7 +22,18 @@ int MPI_Isend(const void *buf, int count, MPI_Datatype type, int dest, int tag, 
         sent[dest].bytes += (long)count * size;
         sent[dest].messages++;
     }
+}
+
+int MPI_Isend(const void *buf, int count, MPI_Datatype type, int dest, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    count_sent(count, type, dest, tag);
     return PMPI_Isend(buf, count, type, dest, tag, comm, request);
+}
+
+int MPI_Issend(const void *buf, int count, MPI_Datatype type, int dest, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    count_sent(count, type, dest, tag);
+    return PMPI_Issend(buf, count, type, dest, tag, comm, request);
 }
 
 /* What each node sent to others since the last call, on every rank. */

@@ -289,7 +289,7 @@ static struct sums check_island(struct check *k, int island, int variant)
     const struct topo *t = k->topo;
     bool gathered = k->c->call.gathered;
     size_t L = k->L[variant];
-    double grain = L * (size_t)t->ranks >= SCHED_ALIGN_FROM ? SCHED_ALIGN : 1, most;
+    double grain = L * (size_t)t->ranks >= SCHED_ALIGN_FROM ? SCHED_ALIGN : 1, most = 0;
     struct sums all = {0};
     struct two b;
     int rank = 0;
