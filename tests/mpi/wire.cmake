@@ -1,7 +1,7 @@
 # Tests of the wires between processes; they use internal functions, so their program is not linked with libhetmpi.so.
 add_executable(wire_mpi ${CMAKE_CURRENT_LIST_DIR}/wire_mpi.c)
 target_link_libraries(wire_mpi PRIVATE hetmpi_internal)
-set(wires mpi shm)
+set(wires mpi far shm)
 if(HETMPI_BACKEND STREQUAL "sim")
     list(APPEND wires ipc)
 endif()

@@ -1,6 +1,6 @@
 /*
  * The wires between processes: random traffic over the mpi, the shm and the ipc wire, with communicators made by hand,
- * then what must go wrong in the right way. Arguments: the wire's name.
+ * then what must go wrong in the right way. Arguments: the wire's name; "far": the mpi wire, each rank on its own node.
  */
 #include <unistd.h>
 
@@ -18,9 +18,9 @@ static void expect(const struct comm *comm, bool good, const char *what)
     fprintf(stderr, "rank %d: FAILED: %s (last error: %s)\n", comm->rank, what, err_text());
 }
 
-static bool ipc;   /* what is tested */
+static bool ipc, far;   /* what is tested */
 
-/* The ranks of MPI_COMM_WORLD, each an island of its own (ipc: in one), all on one node. */
+/* The ranks of MPI_COMM_WORLD, each an island of its own (ipc: in one), all on one node (far: each on its own). */
 static void comm_make(struct comm *comm, struct cfg *cfg)
 {
     struct topo_rank facts[64];
@@ -37,16 +37,19 @@ static void comm_make(struct comm *comm, struct cfg *cfg)
     comm->ctl_segs = calloc((size_t)comm->size, sizeof(*comm->ctl_segs));
     comm->local = calloc((size_t)comm->size, sizeof(*comm->local));
     comm->pids = calloc((size_t)comm->size, sizeof(*comm->pids));
-    comm->n_local = comm->size;
-    comm->one_node = true;
+    comm->n_local = far ? 1 : comm->size;
+    comm->one_node = !far;
     comm->island_ipc = ipc;
     if (seg_create(&comm->ctl_seg, sizeof(struct ctl), &mine))
         MPI_Abort(MPI_COMM_WORLD, 2);
     MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, names, sizeof(mine), MPI_BYTE, MPI_COMM_WORLD);
     for (int r = 0; r < comm->size; r++) {
-        facts[r] = (struct topo_rank){ .island_key = ipc ? 1 : (uint64_t)r + 1, .node_key = 1, .weight = 1 };
-        comm->local[r] = r;
+        facts[r] = (struct topo_rank){ .island_key = ipc ? 1 : (uint64_t)r + 1,
+                                        .node_key = far ? (uint64_t)r + 1 : 1, .weight = 1 };
+        comm->local[r] = far ? comm->rank : r;
         comm->pids[r] = names[r].pid;
+        if (far && r != comm->rank)
+            continue;
         if (r != comm->rank && seg_open(&comm->ctl_segs[r], &names[r]))
             MPI_Abort(MPI_COMM_WORLD, 2);
         comm->ctls[r] = r == comm->rank ? comm->ctl_seg.base : comm->ctl_segs[r].base;
@@ -252,6 +255,7 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     ipc = strcmp(name, "ipc") == 0;
+    far = strcmp(name, "far") == 0;
     /* Copies slow enough that messages overtake each other inside a rank. */
     if (mem_init(&(struct mem_setup){ .vendor = rank % 2 && !ipc ? "amd" : "nvidia", .device = -1,
                                       .bandwidth = ipc ? LINK_SPEED : 400e6, .latency = 20e-6, .fault = "" }))
