@@ -29,6 +29,7 @@ struct cfg {
     size_t small;             /* largest message (bytes) of the one-exchange short cut */
     size_t eager;             /* largest point-to-point message (bytes) that is sent before its receiver is known */
     size_t staging;           /* bytes of staging memory a communicator may take on a wire */
+    size_t mpi_piece;         /* bytes of the pieces of the mpi wire's messages to other nodes; 0: whole messages */
     int window;               /* chunks in flight; 0: chosen */
     int levels;               /* 0: chosen; 1: islands exchange directly; 2: those of a node first */
     double timeout;           /* seconds a wait may last; 0: for ever */

@@ -107,8 +107,8 @@ static int find_groups(struct comm *comm, bool shared)
     return HETMPI_SUCCESS;
 }
 
-/* Waiting spins while every rank of the node (and what works for it) can have a core, and yields soon otherwise; with
- * several nodes too: the kernel needs the core to move packets, and a yield costs little beside the latency. */
+/* Waiting spins while every rank of the node (and what works for it) can have a core, and yields soon otherwise; so it
+ * does where MPI goes to other nodes: the kernel needs a core to move packets, and a yield costs little beside it. */
 static void choose_spin(struct comm *comm)
 {
     cpu_set_t set;
@@ -121,7 +121,8 @@ static void choose_spin(struct comm *comm)
         cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     /* Simulated nodes stand on one machine. */
     comm->crowded = (comm->cfg->sim_nodes[0] ? comm->size : comm->n_local) * (1 + mem_threads()) > cores;
-    comm->spin = comm->cfg->spin >= 0 ? comm->cfg->spin : comm->crowded || comm->topo.nodes > 1 ? 20 : 4000;
+    comm->spin = comm->cfg->spin >= 0 ? comm->cfg->spin
+               : comm->crowded || (comm->topo.nodes > 1 && !comm->nets) ? 20 : 4000;
 }
 
 static bool all_islands_fit(const struct topo *topo)

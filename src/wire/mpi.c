@@ -5,10 +5,11 @@
  * (mpi_slots.h): a send copies to a slot, then sends that; a receive receives into a slot, then copies from
  * it. Messages of one pair and channel match by order alone, so sends are posted in the order in which they began.
  *
- * Between nodes a message goes in pieces so short that MPI sends them without asking: over a slow link a question waits
- * behind the bytes that are under way, in both directions, and the link stands still meanwhile. The last piece of a
- * message asks all the same, so that no sender runs ahead of its receiver by more than the caller's window; and Open
- * MPI moves to the next of several links only when it asks, so it is also what makes use of them all.
+ * Between nodes a message goes in pieces (MPI_PIECE) so short that MPI sends them without asking, over TCP up to 64 KiB
+ * with its own header: over a slow link a question waits behind the bytes that are under way, in both directions, and
+ * the link stands still meanwhile. The last piece of a message asks all the same, so that no sender runs ahead of its
+ * receiver by more than the caller's window, which is also the most that MPI keeps for a receiver that is late; and Open
+ * MPI moves to the next of several links only when it asks, so it is what makes use of them all.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -22,7 +23,6 @@
 #include "wire/wire.h"
 
 #define MPI_CLOSE_SECONDS 0.2             /* time given to requests that cannot be cancelled */
-#define MPI_PIECE ((size_t)56 << 10)      /* with MPI's own header below 64 KiB, from where MPI asks first over TCP */
 #define MPI_PIECES_MAX 32                 /* of a message */
 
 /* The messages of one peer, channel and direction, in the order in which MPI matches them. */
@@ -74,10 +74,11 @@ static int wire_error(int mpi_code, const char *call, const struct mpi_message *
 /* In how many pieces a message goes: both ends find the same. */
 static int choose_pieces(const struct comm *comm, int peer, size_t bytes)
 {
-    size_t pieces = (bytes + MPI_PIECE - 1) / MPI_PIECE;
+    size_t piece = comm->cfg->mpi_piece, pieces;
 
-    if (comm_is_local(comm, peer))
+    if (!piece || comm_is_local(comm, peer))
         return 1;
+    pieces = (bytes + piece - 1) / piece;
     return pieces < MPI_PIECES_MAX ? (int)pieces : MPI_PIECES_MAX;
 }
 

@@ -105,6 +105,7 @@ static void defaults(void **state)
     assert_int_equal(cfg.chunk, 0);
     assert_int_equal(cfg.small, 16384);
     assert_int_equal(cfg.staging, 64 << 20);
+    assert_int_equal(cfg.mpi_piece, 56 << 10);
     assert_int_equal(cfg.window, 0);
     assert_true(cfg.timeout == 0);
     assert_true(cfg.check);
@@ -322,7 +323,7 @@ static void agreement(void **state)
 {
     static const struct { char *entry; const char *name; } cases[] = {
         {"HETMPI_CHUNK=1K", "CHUNK"}, {"HETMPI_SMALL=1K", "SMALL"}, {"HETMPI_STAGING=1M", "STAGING"},
-        {"HETMPI_EAGER=4K", "EAGER"}, {"HETMPI_LEVELS=2", "LEVELS"},
+        {"HETMPI_EAGER=4K", "EAGER"}, {"HETMPI_LEVELS=2", "LEVELS"}, {"HETMPI_MPI_PIECE=8K", "MPI_PIECE"},
         {"HETMPI_WINDOW=3", "WINDOW"}, {"HETMPI_WIRE=mpi", "WIRE"}, {"HETMPI_PROVIDER=mpi", "PROVIDER"},
         {"HETMPI_WIRE_PRECISION=exact", "WIRE_PRECISION"}, {"HETMPI_CHECK=0", "CHECK"},
         {"HETMPI_ISLANDS=a,b", "ISLANDS"}, {"HETMPI_SIM_VENDORS=amd", "SIM_VENDORS"},
