@@ -23,6 +23,7 @@ struct cfg {
     int wire, provider, progress, wire_precision, log;   /* the enums above; log: enum log_level */
     char rails[256];          /* "auto" or names, comma separated */
     size_t stripe;            /* smallest message (bytes) that goes over several rails */
+    size_t zero_copy;         /* smallest message (bytes) that is not staged if it can be registered; 0: all are */
     int queue_depth, gid_index, service_level, traffic_class, pkey_index, retry_count, retry_timeout;
     int rails_lost;           /* enum cfg_lost: when none is left */
     size_t chunk;             /* bytes of a pipeline chunk; 0: chosen by size */

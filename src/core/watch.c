@@ -15,6 +15,8 @@
 
 #define LOOK_EVERY_NS 2000000u      /* how often the slow checks run */
 #define SLEEP_AFTER_NS 20000000u    /* a wait this long is no longer about latency */
+#define NAP_NS 50000u
+#define NAP_MOST_NS 1000000u        /* one that has lasted a second: a rank that waits so long uses no core to speak of */
 /* ... after an error that may be what a death looks like first: MPI's own come from far, and memory that cannot be
  * opened goes moments before its process counts as ended. */
 #define DEATH_LOOKS 15u
@@ -218,6 +220,14 @@ int watch_look(struct watch *watch, struct comm *comm)
     return look_around(watch, comm, NULL, NULL, now);
 }
 
+/* A thousandth of what was waited is not missed. */
+static long nap_for(uint64_t waited_ns)
+{
+    uint64_t nap = waited_ns / 1000;
+
+    return (long)(nap < NAP_NS ? NAP_NS : nap > NAP_MOST_NS ? NAP_MOST_NS : nap);
+}
+
 int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet, const struct call *call)
 {
     uint64_t now;
@@ -236,7 +246,7 @@ int watch_pause(struct watch *watch, struct comm *comm, const struct meet *meet,
         watch->began_ns = watch->looked_ns = now;
     if (watch->polls > (unsigned)comm->spin + CROWDED_NAPS &&
         (comm->crowded || now - watch->began_ns > SLEEP_AFTER_NS))
-        proc_nap(50000);
+        proc_nap(nap_for(now - watch->began_ns));
     else if (comm->crowded && watch->polls > (unsigned)comm->spin + CROWDED_YIELDS)
         proc_nap(10000);
     if (now - watch->looked_ns < LOOK_EVERY_NS)

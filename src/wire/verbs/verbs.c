@@ -62,8 +62,15 @@ static void verbs_close(struct wire *wire)
     for (int p = 0; p < v->n_list; p++)
         for (int l = 0; l < v->list[p]->n_links; l++)
             verbs_link_destroy(&v->list[p]->links[l]);
+    for (int p = 0; p < VERBS_PIECES_MAX; p++)
+        if (v->pieces[p].place.base)
+            verbs_place_end(v->pieces[p].message->peer, &v->pieces[p].place);
+    for (struct verbs_out *out = v->all_outs; out; out = out->older)
+        if (out->place.base)
+            verbs_place_end(out->message->peer, &out->place);
     for (int p = 0; p < v->n_list; p++)
         verbs_peer_free(v->list[p]);
+    verbs_place_tell(v);
     verbs_pool_clear(&v->out);
     verbs_pool_clear(&v->in);
     for (int r = 0; r < v->n_rails; r++)

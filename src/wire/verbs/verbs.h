@@ -119,12 +119,17 @@ struct verbs_pool {
 };
 
 /* A message of the caller's. */
+struct reg;
+struct verbs_place {                         /* registered memory of a message: verbs_place.c */
+    char *base;                              /* NULL: none, staged */
+    const struct reg *reg[VERBS_RAILS_MAX];  /* by rail */
+};
 struct verbs_message {
     struct verbs_peer *peer;
     uint64_t op;
     uint32_t chunk;
     uint16_t channel;
-    bool eager, device;
+    bool eager, device, staged;              /* staged: not registered, whatever its size */
     struct sched_view view;
     size_t first, length, total;             /* elements, elements, bytes */
     size_t asked;                            /* bytes that were granted (receives) */
@@ -143,7 +148,8 @@ struct verbs_in {
     size_t offset, bytes, arrived;
     uint64_t stripes;                        /* those that came */
     uint32_t generation;
-    struct verbs_slot *slot;
+    struct verbs_slot *slot;                 /* or */
+    struct verbs_place place;
     int next_free;
 };
 
@@ -155,6 +161,7 @@ struct verbs_out {
     size_t issued, done;
     size_t shares[VERBS_RAILS_MAX];          /* of the bytes not issued, by link */
     int stripes;
+    struct verbs_place place;                /* what is sent from it; or slots are */
     struct verbs_out *next, *older;
 };
 struct verbs_stripe {
@@ -254,6 +261,7 @@ struct verbs_rail {
     struct ibv_pd *pd;
     struct ibv_cq *cq;
     struct ibv_srq *srq;
+    struct reg_cache *cache;
     int used;                                /* receive requests to be posted again */
     struct verbs_link **links, **table;      /* all of this rail; by number of their queue pairs */
     uint32_t n_links, table_room;
@@ -277,6 +285,8 @@ struct verbs {
     struct verbs_stray *free_strays, *all_strays;
     unsigned passes;
     struct verbs_write *letter;              /* room for one mail */
+    size_t letter_room;
+    size_t straight, by_device, by_cpu;      /* bytes of larger messages: not copied, copied */
     int ring_depth;
     struct wire *mpi;                        /* for peers that cannot be reached over verbs */
 };
@@ -342,6 +352,11 @@ int verbs_recv_begin(struct verbs_message *m);
 int verbs_recv_progress(struct verbs_message *m);
 int verbs_recv_data(struct verbs_peer *peer, uint32_t rest, uint32_t bytes);
 int verbs_recv_mailed(struct verbs_peer *peer, uint32_t rest, uint64_t offset, const void *data, size_t bytes);
+
+/* verbs_place.c */
+int verbs_place_begin(struct verbs_message *m, size_t offset, size_t bytes, unsigned access, struct verbs_place *place);
+void verbs_place_end(struct verbs_peer *peer, struct verbs_place *place);
+void verbs_place_tell(const struct verbs *v);
 
 /* verbs_loss.c */
 int verbs_link_lost(struct verbs_link *link, const char *why);

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/log.h"
 #include "core/mail.h"
@@ -144,15 +143,20 @@ void verbs_events(struct verbs *v)
 int verbs_mail_write(struct verbs_peer *peer, uint32_t imm, size_t offset, const void *data, size_t bytes)
 {
     struct verbs *v = peer->verbs;
-    size_t room = v->out.slot_bytes > VERBS_RING_BYTES ? v->out.slot_bytes : VERBS_RING_BYTES;
-    struct verbs_write *mail = v->letter ? v->letter : malloc(sizeof(*mail) + room);
+    struct verbs_write *mail = v->letter;
+    int rc;
 
-    if (!mail)
-        return err_set(HETMPI_ERR_MEMORY, "verbs wire: no memory for a mail to rank %d", peer->rank);
-    v->letter = mail;
+    if (v->letter_room < sizeof(*mail) + bytes) {
+        mail = realloc(v->letter, sizeof(*mail) + bytes);
+        if (!mail)
+            return err_set(HETMPI_ERR_MEMORY, "verbs wire: no memory for a mail to rank %d", peer->rank);
+        v->letter = mail;
+        v->letter_room = sizeof(*mail) + bytes;
+    }
     *mail = (struct verbs_write){.type = MAIL_WRITE, .imm = imm, .offset = offset, .bytes = bytes};
-    if (bytes)
-        memcpy(mail + 1, data, bytes);
+    rc = bytes ? mem_copy(mail + 1, data, bytes) : HETMPI_SUCCESS;   /* it may be a device's */
+    if (rc)
+        return rc;
     mail_send(v->wire.comm, TAG_VERBS, &peer->rank, 1, mail, sizeof(*mail) + bytes);
     return HETMPI_SUCCESS;
 }

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/proc.h"
 #include "hetmpi.h"
+#include "mem/reg_cache.h"
 #include "wire/verbs/verbs.h"
 
 #define POLL_BATCH 32
@@ -65,7 +66,9 @@ int verbs_rail_open(struct verbs *v, struct verbs_rail *rail, const struct verbs
         rc = no_resource(rail, "ibv_create_cq", entries);
         goto fail;
     }
-    rc = post_receives(rail, receives);
+    rc = reg_cache_create(rail->pd, NULL, &rail->cache);
+    if (!rc)
+        rc = post_receives(rail, receives);
     if (!rc)
         return HETMPI_SUCCESS;
 fail:
@@ -75,6 +78,7 @@ fail:
 
 void verbs_rail_close(struct verbs_rail *rail)
 {
+    reg_cache_destroy(rail->cache);
     if (rail->srq)
         ibv_destroy_srq(rail->srq);
     if (rail->cq)

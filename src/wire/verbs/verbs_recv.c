@@ -6,6 +6,9 @@
 #include "hetmpi.h"
 #include "wire/verbs/verbs.h"
 
+/* A piece that is written to its place, in slots: the sender may have to stage it, in so many stripes. */
+#define STRAIGHT_SLOTS (VERBS_STRIPES_MAX / 2)
+
 void verbs_recv_open(struct verbs *v)
 {
     for (int p = 0; p < VERBS_PIECES_MAX; p++)
@@ -20,8 +23,13 @@ static int grant(struct verbs_message *m, int *place)
     int piece = v->piece_free, rc;
     struct verbs_in *in = &v->pieces[piece];
     size_t most = v->in.slot_bytes / m->view.element * m->view.element, left = m->total - m->asked;
+    size_t straight = left < STRAIGHT_SLOTS * most ? left : STRAIGHT_SLOTS * most;
 
-    rc = verbs_slot_take(v, &v->in, m, &in->slot);
+    rc = verbs_place_begin(m, m->asked, straight, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &in->place);
+    if (!rc)
+        most = straight;
+    else if (rc == COMM_AGAIN)
+        rc = verbs_slot_take(v, &v->in, m, &in->slot);
     if (rc)
         return rc;
     v->piece_free = in->next_free;
@@ -42,7 +50,9 @@ static void piece_end(struct verbs *v, int *place)
     struct verbs_in *in = &v->pieces[*place];
 
     in->message->moved += in->bytes;
-    in->slot->busy = false;
+    if (in->slot)
+        in->slot->busy = false;
+    in->slot = NULL;
     in->state = IN_FREE;
     in->message = NULL;
     in->next_free = v->piece_free;
@@ -86,6 +96,13 @@ static int unstage(struct verbs *v, struct verbs_in *in)
     struct verbs_message *m = in->message;
     size_t first = m->first + in->offset / m->view.element, length = in->bytes / m->view.element;
 
+    if (in->place.base) {
+        v->straight += in->bytes;
+        in->state = IN_COPIED;
+        verbs_place_end(m->peer, &in->place);   /* from now on nobody may write there */
+        return HETMPI_SUCCESS;
+    }
+    *(m->device ? &v->by_device : &v->by_cpu) += in->bytes;
     if (m->device) {
         in->state = IN_COPYING;
         return stage_copy_async(&v->in_lane, STAGE_IN, &m->view, first, length, in->slot->base, &in->slot->event);
@@ -128,6 +145,12 @@ int verbs_recv_mailed(struct verbs_peer *peer, uint32_t rest, uint64_t offset, c
         return err_code();
     if (offset > in->bytes - bytes)
         return err_set(HETMPI_ERR_INTERNAL, "verbs wire: a mail of rank %d goes beyond its piece", peer->rank);
-    memcpy(in->slot->base + offset, data, bytes);
+    if (in->place.base) {
+        int rc = mem_copy(in->place.base + offset, data, bytes);
+        if (rc)
+            return rc;
+    } else {
+        memcpy(in->slot->base + offset, data, bytes);
+    }
     return verbs_recv_data(peer, rest, (uint32_t)bytes);
 }

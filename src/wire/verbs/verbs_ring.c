@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "hetmpi.h"
+#include "mem/reg_cache.h"
 #include "wire/verbs/verbs.h"
 
 #define CREDIT_MASK 0x3fffffffu
@@ -141,10 +142,12 @@ int verbs_ring_grant(struct verbs_peer *peer, const struct verbs_message *m, con
     *head = (struct verbs_head){.op = m->op, .chunk = m->chunk, .channel = m->channel, .type = HEAD_GRANT,
                                 .serial = serial, .total = m->total, .bytes = in->bytes};
     grant = (struct verbs_grant *)(head + 1);
-    *grant = (struct verbs_grant){.offset = in->offset, .address = (uintptr_t)in->slot->base, .piece = piece,
-                                  .generation = in->generation};
-    for (int l = 0; l < peer->n_links; l++)
-        grant->rkeys[l] = in->slot->mr[peer->links[l].rail - peer->verbs->rails]->rkey;
+    *grant = (struct verbs_grant){.offset = in->offset, .piece = piece, .generation = in->generation,
+                                  .address = (uintptr_t)(in->place.base ? in->place.base : in->slot->base)};
+    for (int l = 0; l < peer->n_links; l++) {
+        long rail = peer->links[l].rail - peer->verbs->rails;
+        grant->rkeys[l] = in->place.base ? in->place.reg[rail]->rkey : in->slot->mr[rail]->rkey;
+    }
     entry->bytes = sizeof(*head) + sizeof(*grant);
     return entry_post(peer, serial);
 }

@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "hetmpi.h"
+#include "mem/reg_cache.h"
 #include "wire/verbs/verbs.h"
 
 #define STRIPE_UNIT 256                  /* stripes are multiples of so many elements */
@@ -65,6 +66,8 @@ static void share(struct verbs_out *out)
 
 static int out_start(struct verbs_out *out, struct verbs_message *m)
 {
+    int rc;
+
     if (out->head.total != m->total)
         return err_set(HETMPI_ERR_INTERNAL, "verbs wire: rank %d expects %llu bytes where %zu are sent on channel %u",
                        m->peer->rank, (unsigned long long)out->head.total, m->total, m->channel);
@@ -72,7 +75,8 @@ static int out_start(struct verbs_out *out, struct verbs_message *m)
         return err_set(HETMPI_ERR_INTERNAL, "verbs wire: rank %d asks for parts of elements", m->peer->rank);
     out->message = m;
     share(out);
-    return HETMPI_SUCCESS;
+    rc = verbs_place_begin(m, out->grant.offset, out->head.bytes, 0, &out->place);
+    return rc == COMM_AGAIN ? HETMPI_SUCCESS : rc;
 }
 
 int verbs_send_granted(struct verbs_peer *peer, const struct verbs_head *head, const void *data)
@@ -132,17 +136,18 @@ static int next_link(struct verbs_out *out)
     return -1;
 }
 
-/* The next stripe of a piece begins its way through a slot. */
+/* The next stripe of a piece begins its way, through a slot where the message is not registered. */
 static int stripe_begin(struct verbs_out *out, int link, struct verbs_slot *slot)
 {
     struct verbs_message *m = out->message;
     struct verbs *v = m->peer->verbs;
     struct verbs_stripe *stripe = stripe_new(v), **end = &m->peer->unposted;
-    size_t most = v->out.slot_bytes / m->view.element * m->view.element, left = out->head.bytes - out->issued;
+    size_t most = slot ? v->out.slot_bytes / m->view.element * m->view.element : out->head.bytes, left = out->head.bytes - out->issued;
     size_t first, length, bytes = out->shares[link] < most ? out->shares[link] : most;
 
     if (!stripe) {
-        slot->busy = false;
+        if (slot)
+            slot->busy = false;
         return no_memory(m->peer);
     }
     if (out->stripes == VERBS_STRIPES_MAX - 1 || bytes > left)
@@ -154,6 +159,9 @@ static int stripe_begin(struct verbs_out *out, int link, struct verbs_slot *slot
     *end = stripe;
     out->issued += bytes;
     out->shares[link] -= bytes < out->shares[link] ? bytes : out->shares[link];
+    *(!slot ? &v->straight : m->device ? &v->by_device : &v->by_cpu) += bytes;
+    if (!slot)
+        return HETMPI_SUCCESS;
     first = m->first + (out->grant.offset + stripe->offset) / m->view.element;
     length = bytes / m->view.element;
     if (m->device) {
@@ -169,16 +177,19 @@ static int stripe_post(struct verbs_stripe *stripe, struct verbs_link *link)
 {
     const struct verbs_grant *grant = &stripe->out->grant;
     struct verbs_peer *peer = stripe->out->message->peer;
+    const struct verbs_place *place = &stripe->out->place;
+    const char *from = place->base ? place->base + stripe->offset : stripe->slot->base;
     uint32_t imm = VERBS_IMM(VERBS_DATA, grant->generation << 18 | (uint32_t)stripe->number << 12 | grant->piece);
     int rc;
 
     stripe->state = STRIPE_POSTED;
-    if (link)
-        return verbs_link_post(link, stripe->slot->base, stripe->bytes,
-                               stripe->slot->mr[link->rail - peer->verbs->rails]->lkey, grant->address + stripe->offset,
-                               grant->rkeys[link->number], imm,
+    if (link) {
+        long rail = link->rail - peer->verbs->rails;
+        return verbs_link_post(link, from, stripe->bytes, place->base ? place->reg[rail]->lkey : stripe->slot->mr[rail]->lkey,
+                               grant->address + stripe->offset, grant->rkeys[link->number], imm,
                                &(struct verbs_posted){.kind = VERBS_DATA, .stripe = stripe});
-    rc = verbs_mail_write(peer, imm, stripe->offset, stripe->slot->base, stripe->bytes);
+    }
+    rc = verbs_mail_write(peer, imm, stripe->offset, from, stripe->bytes);
     if (!rc)
         verbs_stripe_arrived(stripe);
     return rc;
@@ -218,11 +229,12 @@ int verbs_send_progress(struct verbs_peer *peer)
 
     for (struct verbs_out *out = peer->grants; out && !rc; out = out->next)
         while (out->message && out->issued < out->head.bytes && !rc) {
-            struct verbs_slot *slot;
+            struct verbs_slot *slot = NULL;
             int link = next_link(out);
             if (link < 0)
                 return HETMPI_SUCCESS;
-            rc = verbs_slot_take(v, &v->out, out->message, &slot);
+            if (!out->place.base)
+                rc = verbs_slot_take(v, &v->out, out->message, &slot);
             if (rc == COMM_AGAIN)
                 return HETMPI_SUCCESS;
             if (!rc)
@@ -239,12 +251,14 @@ void verbs_stripe_arrived(struct verbs_stripe *stripe)
     struct verbs_peer *peer = out->message->peer;
     struct verbs *v = peer->verbs;
 
-    stripe->slot->busy = false;
+    if (stripe->slot)
+        stripe->slot->busy = false;
     stripe->next = v->free_stripes;
     v->free_stripes = stripe;
     out->done += stripe->bytes;
     if (out->done < out->head.bytes)
         return;
+    verbs_place_end(peer, &out->place);
     out->message->moved += out->head.bytes;
     for (link = &peer->grants; *link != out; link = &(*link)->next)
         ;
