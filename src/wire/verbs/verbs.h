@@ -301,6 +301,7 @@ int verbs_rail_open(struct verbs *v, struct verbs_rail *rail, const struct verbs
 void verbs_rail_close(struct verbs_rail *rail);
 int verbs_link_create(struct verbs_link *link);
 int verbs_link_connect(struct verbs_link *link, const struct verbs_hello_link *to, const struct verbs_rail_facts *facts);
+void verbs_link_end(struct verbs_link *link);
 void verbs_link_destroy(struct verbs_link *link);
 bool verbs_link_has_room(const struct verbs_link *link);
 /* A write of `bytes` at `local` with the immediate `imm`; what is remembered until it is done. */

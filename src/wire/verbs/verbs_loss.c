@@ -99,6 +99,7 @@ int verbs_loss_progress(struct verbs_peer *peer)
             continue;
         /* All that came has been taken from the completion queue, since that is read before this is called. */
         link->state = LINK_CLOSED;
+        verbs_link_end(link);   /* which lets go of memory that half a message is written to */
         verbs_say(peer, &(struct verbs_mail){.type = MAIL_CLOSED, .link = (uint32_t)l, .received = link->received});
         rc = link->told ? resolve(link) : HETMPI_SUCCESS;
         if (rc)

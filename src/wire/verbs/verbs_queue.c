@@ -230,14 +230,20 @@ int verbs_link_connect(struct verbs_link *link, const struct verbs_hello_link *t
     return HETMPI_SUCCESS;
 }
 
+/* Nothing is sent or received any more; what was posted is still known. */
+void verbs_link_end(struct verbs_link *link)
+{
+    if (!link->qp)
+        return;
+    table_remove(link);
+    ibv_destroy_qp(link->qp);
+    link->qp = NULL;
+}
+
 void verbs_link_destroy(struct verbs_link *link)
 {
-    if (link->qp) {
-        table_remove(link);
-        ibv_destroy_qp(link->qp);
-    }
+    verbs_link_end(link);
     free(link->posted);
-    link->qp = NULL;
     link->posted = NULL;
     link->sent = link->retired = link->signalled = link->received = 0;
     link->backlog = 0;

@@ -8,6 +8,7 @@
 #include "mem/reg_cache.h"
 #include "wire/verbs/verbs.h"
 
+#define STRAIGHT_MOST ((size_t)1 << 20)  /* bytes of a stripe that no slot limits: what one link carries is seen soon */
 #define STRIPE_UNIT 256                  /* stripes are multiples of so many elements */
 
 static struct verbs_out *out_new(struct verbs *v)
@@ -142,7 +143,8 @@ static int stripe_begin(struct verbs_out *out, int link, struct verbs_slot *slot
     struct verbs_message *m = out->message;
     struct verbs *v = m->peer->verbs;
     struct verbs_stripe *stripe = stripe_new(v), **end = &m->peer->unposted;
-    size_t most = slot ? v->out.slot_bytes / m->view.element * m->view.element : out->head.bytes, left = out->head.bytes - out->issued;
+    size_t limit = slot || v->out.slot_bytes > STRAIGHT_MOST ? v->out.slot_bytes : STRAIGHT_MOST;
+    size_t most = limit / m->view.element * m->view.element, left = out->head.bytes - out->issued;
     size_t first, length, bytes = out->shares[link] < most ? out->shares[link] : most;
 
     if (!stripe) {
