@@ -152,8 +152,9 @@ typedef void *hetmpi_stream_t; /* cudaStream_t, hipStream_t, or from hetmpi_stre
  *   hetmpi_X            blocking
  *   hetmpi_iX           nonblocking; completes in hetmpi_wait, hetmpi_test, ...
  *   hetmpi_X_on_stream  ordered after earlier and before later work of the stream; returns without waiting (on a rank
- *                       without a device streams run in the caller, which waits). Needs a progress thread (see the
- *                       setting PROGRESS), else HETMPI_ERR_UNSUPPORTED
+ *                       without a device streams run in the caller, which waits; so it does where the environment lets
+ *                       all streams share one hardware queue, CUDA_DEVICE_MAX_CONNECTIONS=1). Needs a progress thread
+ *                       (see the setting PROGRESS), else HETMPI_ERR_UNSUPPORTED
  *   hetmpi_X_init       persistent: hetmpi_start, wait, start again; collective, in the same order on all ranks.
  *                       Everything is checked, looked up and allocated here, once: the buffers must stay allocated (and
  *                       registered, where they are) until the request is freed

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ static struct {
     bool started;
     int wanted;                  /* setting DEVICE, -1: none */
     int local_rank;
+    bool one_queue;
 } gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .device = -1, .wanted = -1};
 
 struct ipc_handle {
@@ -106,10 +108,18 @@ int gpu_enter(struct gpu_scope *scope)
     return gpu_vendor_push(device, scope);
 }
 
+bool gpu_one_queue(void)
+{
+    return gpu.one_queue;
+}
+
 int mem_init(const struct mem_setup *setup)
 {
+    const char *queues = getenv(GPU_QUEUES);
+
     gpu.wanted = setup->device;
     gpu.local_rank = setup->local_rank;
+    gpu.one_queue = queues && strcmp(queues, "1") == 0;
     gpu.started = true;
     return HETMPI_SUCCESS;
 }

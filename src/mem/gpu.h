@@ -26,6 +26,7 @@ struct gpu_scope { int before; void *context; };
 int gpu_enter(struct gpu_scope *scope);
 void gpu_leave(const struct gpu_scope *scope);   /* cuda.c, hip.c */
 int gpu_device(void);            /* the device in use; -1 as long as none was found */
+bool gpu_one_queue(void);        /* all streams share one hardware queue: one that waits holds up all others */
 
 /* What a call of the runtime's answered, as a code. For a failed one stores the message: what was tried, the runtime's
  * own words. */

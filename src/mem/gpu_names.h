@@ -10,11 +10,15 @@
 #define GPU(name) hip##name
 #define GPU_NAME "HIP"
 #define GPU_PROCESSORS hipDeviceAttributeMultiprocessorCount
+#ifndef GPU_QUEUES
+#define GPU_QUEUES "GPU_MAX_HW_QUEUES"              /* the runtime's variable for the number of hardware queues */
+#endif
 #else
 #include <cuda_runtime_api.h>
 #define GPU(name) cuda##name
 #define GPU_NAME "CUDA"
 #define GPU_PROCESSORS cudaDevAttrMultiProcessorCount
+#define GPU_QUEUES "CUDA_DEVICE_MAX_CONNECTIONS"
 #endif
 
 #ifdef __cplusplus

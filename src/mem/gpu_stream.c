@@ -241,10 +241,24 @@ int mem_stream_write_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_
     return code;
 }
 
+/* A stream that waited in the only hardware queue would hold up what it waits for, so the caller waits instead of it. */
+static int wait_here(const _Atomic uint64_t *word, uint64_t value)
+{
+    static _Atomic bool warned;
+
+    if (!atomic_exchange(&warned, true))
+        log_warn(GPU_QUEUES "=1: all streams share one hardware queue, so calls on a stream wait in the caller until they are "
+                 "complete; set it to 8 or more, or not at all, for calls that return at once");
+    plain_wait_value(word, value);
+    return HETMPI_SUCCESS;
+}
+
 int mem_stream_wait_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value)
 {
     int code;
 
+    if (gpu_one_queue())
+        return wait_here(word, value);
     GPU_WITHIN(code, gpu_vendor_wait_value(native(stream), (void *)word, value));
     return code;
 }

@@ -111,7 +111,8 @@ int mem_set_async(void *dst, int byte, size_t bytes, mem_stream_t *stream);
 /* *call, its srcs array and what `scale` points to (host memory) are copied. */
 int mem_reduce_async(const struct red_call *call, mem_stream_t *stream);
 /* The stream stores value at a word of pinned host memory after its earlier work (release order), or waits until
- * *word >= value (as unsigned numbers) before its later work. */
+ * *word >= value (as unsigned numbers) before its later work; where all streams share one hardware queue the caller waits
+ * until then. */
 int mem_stream_write_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value);
 int mem_stream_wait_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t value);
 

@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 
 #define HIP_VERSION_MAJOR 6
+#define GPU_QUEUES "CUDA_DEVICE_MAX_CONNECTIONS"
 
 #define hipError_t cudaError_t
 #define hipStream_t cudaStream_t
