@@ -72,6 +72,25 @@ static double traffic_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* A message of bytes, by hand. */
+static inline struct wire_xfer traffic_plain(int peer, void *base, size_t bytes)
+{
+    return (struct wire_xfer){ .peer = peer, .op = 1, .length = bytes,
+                               .view = { .base = base, .element = 1, .layout = LAYOUT_NONE } };
+}
+
+/* Polls it to its end. False: an error, or it takes too long. */
+static inline bool traffic_finish(struct wire *wire, struct wire_xfer *x)
+{
+    double until = traffic_now() + 30;
+    bool done = false;
+
+    while (!done && traffic_now() < until)
+        if (wire->ops->poll(wire, x, &done))
+            return false;
+    return done;
+}
+
 /* Byte offset of element i of the message in its buffer. */
 static size_t traffic_place(const struct traffic_message *m, size_t i)
 {

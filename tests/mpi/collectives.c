@@ -302,25 +302,6 @@ static void check_barrier(void)
     }
 }
 
-/* The form is there or not on all ranks alike. */
-static void probe_stream(void)
-{
-    T_OK(hetmpi_stream_create(&stream));
-    t_stage("probing on_stream");
-    int code = hetmpi_barrier_on_stream(MPI_COMM_WORLD, stream), lowest = 0, highest = 0;
-    T_MPI(MPI_Allreduce(&code, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
-    T_MPI(MPI_Allreduce(&code, &highest, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
-    T_CHECK(lowest == highest, "on_stream gives %s here, %s to %s on the ranks", t_code_name(code),
-            t_code_name(lowest), t_code_name(highest));
-    if (code == HETMPI_SUCCESS)
-        T_OK(hetmpi_stream_synchronize(stream));
-    else
-        T_CODE(HETMPI_ERR_UNSUPPORTED, code);
-    stream_works = lowest == HETMPI_SUCCESS && highest == HETMPI_SUCCESS;
-    if (t_rank == 0)
-        printf("on_stream: %s\n", stream_works ? "works" : "not supported here");
-}
-
 /* Ten calls in a row in one stream, each using the result of the one before, observed once at the end. */
 static void check_stream_order(void)
 {
@@ -388,7 +369,9 @@ int main(int argc, char **argv)
         t_buf_new(&send[p], (enum t_place)p, bytes);
         t_buf_new(&recv[p], (enum t_place)p, bytes);
     }
-    probe_stream();
+    stream_works = t_open_stream(&stream);
+    if (t_rank == 0)
+        printf("on_stream: %s\n", stream_works ? "works" : "not supported here");
     for (int coll = 0; coll < BARRIER; coll++) {
         run_collective((enum coll)coll);
         T_MPI(MPI_Barrier(MPI_COMM_WORLD));

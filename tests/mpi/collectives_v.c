@@ -533,18 +533,6 @@ static void check_arguments(void)
                                                 (t_rank + 1) % t_ranks, world));
 }
 
-static void probe_stream(void)
-{
-    T_OK(hetmpi_stream_create(&stream));
-    t_stage("probing on_stream");
-    int code = hetmpi_barrier_on_stream(MPI_COMM_WORLD, stream);
-    stream_works = code == HETMPI_SUCCESS;
-    if (stream_works)
-        T_OK(hetmpi_stream_synchronize(stream));
-    else
-        T_CODE(HETMPI_ERR_UNSUPPORTED, code);
-}
-
 int main(int argc, char **argv)
 {
     bool multiple = argc > 1 && strcmp(argv[1], "multiple") == 0;
@@ -558,7 +546,7 @@ int main(int argc, char **argv)
         t_buf_new(&send[p], (enum t_place)p, BYTES_MAX);
         t_buf_new(&recv[p], (enum t_place)p, BYTES_MAX);
     }
-    probe_stream();
+    stream_works = t_open_stream(&stream);
     const char *only = getenv("COLLECTIVES_V_ONLY");   /* one of them, to look at a failure */
     for (int coll = 0; coll < COLLS; coll++) {
         if (only && strcmp(only, coll_names[coll]) != 0)

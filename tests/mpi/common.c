@@ -1,6 +1,7 @@
 /* Shared helpers of the mpirun tests: see common.h. */
 #include "common.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -393,4 +394,30 @@ long t_rss_kib(void)
             break;
     fclose(file);
     return kib;
+}
+
+bool t_names_rank(const char *text, int rank)
+{
+    char want[32];
+    int n = snprintf(want, sizeof want, "rank %d", rank);
+    for (const char *at = text; (at = strstr(at, want)) != NULL; at++)
+        if (!isdigit((unsigned char)at[n]))
+            return true;
+    return false;
+}
+
+bool t_open_stream(hetmpi_stream_t *stream)
+{
+    T_OK(hetmpi_stream_create(stream));
+    t_stage("probing on_stream");
+    int code = hetmpi_barrier_on_stream(MPI_COMM_WORLD, *stream), lowest = 0, highest = 0;
+    T_MPI(MPI_Allreduce(&code, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
+    T_MPI(MPI_Allreduce(&code, &highest, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
+    T_CHECK(lowest == highest, "on_stream gives %s here, %s to %s on the ranks", t_code_name(code),
+            t_code_name(lowest), t_code_name(highest));
+    if (code == HETMPI_SUCCESS)
+        T_OK(hetmpi_stream_synchronize(*stream));
+    else
+        T_CODE(HETMPI_ERR_UNSUPPORTED, code);
+    return lowest == HETMPI_SUCCESS && highest == HETMPI_SUCCESS;
 }

@@ -50,6 +50,8 @@ bool t_code(const char *file, int line, const char *call, int expected, int got)
             t_fatal("%s:%d: %s returned %d", __FILE__, __LINE__, #call, t_mpi_code_);           \
     } while (0)
 const char *t_code_name(int code);
+/* Does the text say "rank 1", and not as the beginning of "rank 12"? */
+bool t_names_rank(const char *text, int rank);
 double t_now(void);                 /* seconds, monotonic */
 void t_sleep(double seconds);
 void t_yield(void);                 /* in loops that poll: ranks are more than cores */
@@ -83,6 +85,9 @@ void t_buf_fill(struct t_buf *buf, int byte);
 bool t_buf_guards(const struct t_buf *buf);
 const char *t_place_name(enum t_place place);
 /* Whether the library has memory of its own for T_DEVICE is not for a test to know: host backends give host memory. */
+
+/* Collective: makes a stream. Whether collectives can be called on it here, on all ranks alike. */
+bool t_open_stream(hetmpi_stream_t *stream);
 
 /* Facts of this process, for tests that nothing is left behind; -1 where they cannot be read. */
 long t_open_fds(void);

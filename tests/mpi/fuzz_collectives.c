@@ -325,13 +325,8 @@ static void print_cases(double seconds)
 /* The form is there or not on all ranks alike. */
 static void probe_streams(void)
 {
-    t_stage("probing on_stream");
     for (int i = 0; i < FZ_STREAMS; i++)
-        T_OK(hetmpi_stream_create(&streams[i]));
-    int code = hetmpi_barrier_on_stream(MPI_COMM_WORLD, streams[0]);
-    streams_work = code == HETMPI_SUCCESS;
-    T_CHECK(streams_work || code == HETMPI_ERR_UNSUPPORTED, "%s", hetmpi_last_error());
-    T_OK(hetmpi_stream_synchronize(streams[0]));
+        streams_work = t_open_stream(&streams[i]);
     hetmpi_comm_info_t info = { .device = -1 };
     T_OK(hetmpi_comm_info(MPI_COMM_WORLD, &info));
     int device = info.device >= 0, all;

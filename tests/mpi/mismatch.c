@@ -7,7 +7,6 @@
  */
 #include "common.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,17 +81,6 @@ static int call_and_wait(const struct what *w, enum form form, void *in, void *o
     return code;
 }
 
-/* "rank 1" must not be found in "rank 12". */
-static bool names_rank(const char *text, int rank)
-{
-    char want[32];
-    int n = snprintf(want, sizeof want, "rank %d", rank);
-    for (const char *at = text; (at = strstr(at, want)) != NULL; at++)
-        if (!isdigit((unsigned char)at[n]))
-            return true;
-    return false;
-}
-
 static void next_call_is_right(MPI_Comm comm)
 {
     int64_t x[300], sum = (int64_t)t_ranks * (t_ranks - 1) / 2;
@@ -118,7 +106,7 @@ static void differ(const struct what *base, const struct what *other, int bad, e
     t_buf_fill(to, STALE);
     int code = call_and_wait(t_rank == bad ? other : base, form, from->data, to->data, comm, text);
     T_CHECK(code == HETMPI_ERR_MISMATCH, "%s instead of MISMATCH: %s", t_code_name(code), text);
-    T_CHECK(names_rank(text, bad), "the message does not name rank %d: %s", bad, text);
+    T_CHECK(t_names_rank(text, bad), "the message does not name rank %d: %s", bad, text);
     T_CHECK(strstr(text, field) != NULL, "the message does not name the field %s: %s", field, text);
     t_buf_get(to, image);
     size_t i = 0;
@@ -127,16 +115,6 @@ static void differ(const struct what *base, const struct what *other, int bad, e
     T_CHECK(i == used, "byte %zu of the receive buffer was written", i);
     t_buf_guards(to);
     next_call_is_right(comm);
-}
-
-static void probe_stream(MPI_Comm comm)
-{
-    T_OK(hetmpi_stream_create(&stream));
-    int code = hetmpi_barrier_on_stream(comm, stream);
-    stream_works = code == HETMPI_SUCCESS;
-    if (!stream_works)
-        T_CODE(HETMPI_ERR_UNSUPPORTED, code);
-    T_OK(hetmpi_stream_synchronize(stream));
 }
 
 static void check_fields(MPI_Comm comm)
@@ -257,7 +235,7 @@ int main(int argc, char **argv)
         t_buf_new(&send[p], (enum t_place)p, capacity);
         t_buf_new(&recv[p], (enum t_place)p, capacity);
     }
-    probe_stream(MPI_COMM_WORLD);
+    stream_works = t_open_stream(&stream);
     check_fields(MPI_COMM_WORLD);
     check_one_of_several(MPI_COMM_WORLD);
     check_equal_calls(MPI_COMM_WORLD);

@@ -7,7 +7,6 @@
  */
 #include "common.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,16 +65,6 @@ static int call(enum kind kind, MPI_Comm comm, int root)
     return HETMPI_SUCCESS;
 }
 
-static bool names_rank(const char *text, int rank)
-{
-    char want[32];
-    int n = snprintf(want, sizeof want, "rank %d", rank);
-    for (const char *at = text; (at = strstr(at, want)) != NULL; at++)
-        if (!isdigit((unsigned char)at[n]))
-            return true;
-    return false;
-}
-
 static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI_Comm others)
 {
     MPI_Comm comm;
@@ -108,7 +97,7 @@ static void check(enum kind kind, int absent, double timeout, MPI_Info info, MPI
         T_MPI(MPI_Allreduce(&took, &longest, 1, MPI_DOUBLE, MPI_MAX, others));
         T_CHECK(longest > 0.9 * timeout, "the longest call ended after %.2f s already", longest);
         if (kind != PERSISTENT && kind != STREAM) /* hetmpi_request_free came between; hetmpi_comm_error told */
-            T_CHECK(names_rank(text, absent) && strstr(text, names[kind]) != NULL,
+            T_CHECK(t_names_rank(text, absent) && strstr(text, names[kind]) != NULL,
                     "the message does not name rank %d and %s: %s", absent, names[kind], text);
         started = t_now();
         T_CODE(HETMPI_ERR_TIMEOUT, hetmpi_allreduce(MPI_IN_PLACE, &x, 1, MPI_INT32_T, MPI_SUM, comm));

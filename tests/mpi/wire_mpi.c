@@ -102,12 +102,6 @@ static int traffic(struct cfg *cfg, struct traffic t)
     return refused;
 }
 
-static struct wire_xfer plain_xfer(int peer, void *base, size_t bytes)
-{
-    return (struct wire_xfer){ .peer = peer, .op = 1, .length = bytes,
-                               .view = { .base = base, .element = 1, .layout = LAYOUT_NONE } };
-}
-
 /* Rank 0 sends `sent` bytes where rank 1 expects `expected`. */
 static void sizes_differ(struct cfg *cfg, size_t sent, size_t expected)
 {
@@ -119,7 +113,7 @@ static void sizes_differ(struct cfg *cfg, size_t sent, size_t expected)
 
     comm_make(&comm, cfg);
     if (comm.rank < 2) {
-        struct wire_xfer x = plain_xfer(1 - comm.rank, data, comm.rank ? expected : sent);
+        struct wire_xfer x = traffic_plain(1 - comm.rank, data, comm.rank ? expected : sent);
         double until = traffic_now() + 30;
         expect(&comm, !wire_for(&comm, x.peer, &wire), "wire_for");
         rc = comm.rank ? wire->ops->recv(wire, &x) : wire->ops->send(wire, &x);
@@ -155,8 +149,8 @@ static void given_up(struct cfg *cfg)
 
     comm_make(&comm, cfg);
     if (comm.rank < 2) {
-        out = plain_xfer(1 - comm.rank, memory, BYTES);
-        in = plain_xfer(1 - comm.rank, memory + BYTES, BYTES);
+        out = traffic_plain(1 - comm.rank, memory, BYTES);
+        in = traffic_plain(1 - comm.rank, memory + BYTES, BYTES);
         in.channel = 1;
         blocks = blocks_xfer(1 - comm.rank, 2, memory + 2 * BYTES);
         expect(&comm, !wire_for(&comm, out.peer, &wire), "wire_for");
@@ -168,17 +162,6 @@ static void given_up(struct cfg *cfg)
     comm_drop(&comm);
     MPI_Barrier(MPI_COMM_WORLD);
     free(memory);
-}
-
-static bool finish(struct wire *wire, struct wire_xfer *x)
-{
-    double until = traffic_now() + 30;
-    bool done = false;
-
-    while (!done && traffic_now() < until)
-        if (wire->ops->poll(wire, x, &done))
-            return false;
-    return done;
 }
 
 /* Later chunks hold all slots for receives whose sender waits for an earlier chunk: it gets a slot all the same. */
@@ -199,16 +182,16 @@ static void oldest_first(struct cfg *cfg)
         expect(&comm, !wire->ops->recv(wire, &x[0]) && !wire->ops->recv(wire, &x[1]), "two receives, two slots");
         expect(&comm, wire->ops->recv(wire, &x[3]) == COMM_AGAIN, "a later message has to wait for a slot");
         expect(&comm, !wire->ops->recv(wire, &x[2]), "the oldest message gets a slot beyond the bound");
-        expect(&comm, finish(wire, &x[2]), "the oldest message comes");
+        expect(&comm, traffic_finish(wire, &x[2]), "the oldest message comes");
         MPI_Send(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
-        expect(&comm, finish(wire, &x[0]) && finish(wire, &x[1]), "the later ones come");
+        expect(&comm, traffic_finish(wire, &x[0]) && traffic_finish(wire, &x[1]), "the later ones come");
         expect(&comm, !memcmp(copy[0] + 600, data[0], 500) && !memcmp(copy[2], data[2], 500) && copy[2][500] == 0,
                "what came is right");
     } else if (comm.rank == 0) {
-        expect(&comm, !wire->ops->send(wire, &x[2]) && finish(wire, &x[2]), "the oldest message goes");
+        expect(&comm, !wire->ops->send(wire, &x[2]) && traffic_finish(wire, &x[2]), "the oldest message goes");
         MPI_Recv(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         for (int i = 0; i < 2; i++)
-            expect(&comm, !wire->ops->send(wire, &x[i]) && finish(wire, &x[i]), "a later one goes");
+            expect(&comm, !wire->ops->send(wire, &x[i]) && traffic_finish(wire, &x[i]), "a later one goes");
     }
     comm_drop(&comm);
 }
@@ -228,7 +211,7 @@ static void late_receiver(struct cfg *cfg)
     for (size_t i = 0; i < (size_t)MESSAGES * BYTES; i++)
         data[i] = comm.rank ? 0 : (unsigned char)(i * 7 % 251);
     for (int i = 0; i < MESSAGES && comm.rank < 2; i++) {
-        x[i] = plain_xfer(1 - comm.rank, data + (size_t)i * BYTES, BYTES);
+        x[i] = traffic_plain(1 - comm.rank, data + (size_t)i * BYTES, BYTES);
         x[i].chunk = (uint32_t)i;
     }
     expect(&comm, comm.rank > 1 || !wire_for(&comm, 1 - comm.rank, &wire), "wire_for");
@@ -247,7 +230,7 @@ static void late_receiver(struct cfg *cfg)
             expect(&comm, !wire->ops->recv(wire, &x[i]), "recv");
     }
     for (int i = 0; i < MESSAGES && comm.rank < 2; i++)
-        expect(&comm, finish(wire, &x[i]), "each message comes to its end");
+        expect(&comm, traffic_finish(wire, &x[i]), "each message comes to its end");
     for (size_t i = 0; i < (size_t)MESSAGES * BYTES && comm.rank == 1; i++)
         if (data[i] != (unsigned char)(i * 7 % 251)) {
             expect(&comm, false, "what came late is right");
@@ -271,11 +254,11 @@ static void beside_the_links(struct cfg *cfg)
     if (mem_alloc(LINK_BYTES, &memory))
         MPI_Abort(MPI_COMM_WORLD, 2);
     if (comm.rank < 2) {
-        struct wire_xfer x = plain_xfer(1 - comm.rank, memory, LINK_BYTES);
+        struct wire_xfer x = traffic_plain(1 - comm.rank, memory, LINK_BYTES);
         double start = traffic_now();
         expect(&comm, !wire_for(&comm, x.peer, &wire) && wire == comm.wire_ipc, "the ipc wire serves an island");
         expect(&comm, !(comm.rank ? wire->ops->recv(wire, &x) : wire->ops->send(wire, &x)), "begin");
-        expect(&comm, finish(wire, &x), "the message comes");
+        expect(&comm, traffic_finish(wire, &x), "the message comes");
         expect(&comm, traffic_now() - start < LINK_TIME * 0.8, "the message does not take the links to the hosts");
     }
     comm_drop(&comm);

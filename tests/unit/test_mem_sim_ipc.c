@@ -13,26 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/log.h"
-#include "hetmpi.h"
+#include "check_codes.h"
 #include "mem/mem.h"
 
 #define COUNT 50000
 #define BYTES (COUNT * sizeof(int32_t))
-
-static void ok(int rc)
-{
-    if (rc)
-        print_error("%s\n", err_text());
-    assert_int_equal(rc, HETMPI_SUCCESS);
-}
-
-static void fails(int rc, int code, const char *part)
-{
-    assert_int_equal(rc, code);
-    if (!strstr(err_text(), part))
-        fail_msg("\"%s\" does not say \"%s\"", err_text(), part);
-}
 
 /*
  * The owner: exports COUNT integers (element i is i), then obeys: 'c' checks that element i is now -i, 'f' frees and

@@ -13,8 +13,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "core/log.h"
-#include "hetmpi.h"
+#include "check_codes.h"
 #include "mem/mem.h"
 
 #define TRIALS 100
@@ -37,13 +36,6 @@
 
 static char *device, *host;
 static mem_stream_t *a, *b;
-
-static void ok(int rc)
-{
-    if (rc)
-        print_error("%s\n", err_text());
-    assert_int_equal(rc, HETMPI_SUCCESS);
-}
 
 /* Threads run and memory is touched before anything is measured. */
 static void begin(double bandwidth, double latency)

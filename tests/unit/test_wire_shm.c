@@ -135,12 +135,6 @@ static void test_backwards(void **state)
     job_free(job);
 }
 
-static struct wire_xfer plain_xfer(int peer, uint32_t chunk, void *base, size_t bytes)
-{
-    return (struct wire_xfer){ .peer = peer, .op = 1, .chunk = chunk, .length = bytes,
-                               .view = { .base = base, .element = 1, .layout = LAYOUT_NONE } };
-}
-
 static struct wire *wire_of(struct job *job, int rank, int peer)
 {
     struct wire *wire;
@@ -149,40 +143,31 @@ static struct wire *wire_of(struct job *job, int rank, int peer)
     return wire;
 }
 
-static void poll_until_done(struct wire *wire, struct wire_xfer *x)
-{
-    double until = traffic_now() + 10;
-    bool done = false;
-
-    while (!done && traffic_now() < until)
-        assert_int_equal(wire->ops->poll(wire, x, &done), HETMPI_SUCCESS);
-    assert_true(done);
-}
-
 /* A peer that never receives is refused at some point, and another still gets its slot. */
 static void test_slow_peer(void **state)
 {
     struct job *job = job_make("012", 0, 0);
     struct wire *wire = wire_of(job, 0, 1), *other = wire_of(job, 2, 0);
     static char data[64], copy[64];
-    struct wire_xfer x[64], y = plain_xfer(2, 0, data, sizeof(data)), z = plain_xfer(0, 0, copy, sizeof(copy));
+    struct wire_xfer x[64], y = traffic_plain(2, data, sizeof(data)), z = traffic_plain(0, copy, sizeof(copy));
     int sent = 0, rc = HETMPI_SUCCESS;
 
     (void)state;
     memset(data, 3, sizeof(data));
     for (; sent < 64; sent++) {
-        x[sent] = plain_xfer(1, (uint32_t)sent, data, sizeof(data));
+        x[sent] = traffic_plain(1, data, sizeof(data));
+        x[sent].chunk = (uint32_t)sent;
         rc = wire->ops->send(wire, &x[sent]);
         if (rc)
             break;
-        poll_until_done(wire, &x[sent]);
+        assert_true(traffic_finish(wire, &x[sent]));
     }
     assert_int_equal(rc, COMM_AGAIN);
     assert_true(sent >= 1 && sent < 4);
     assert_int_equal(wire->ops->send(wire, &y), HETMPI_SUCCESS);
-    poll_until_done(wire, &y);
+    assert_true(traffic_finish(wire, &y));
     assert_int_equal(other->ops->recv(other, &z), HETMPI_SUCCESS);
-    poll_until_done(other, &z);
+    assert_true(traffic_finish(other, &z));
     assert_memory_equal(data, copy, sizeof(data));
     for (int r = 0; r < 3; r++)
         atomic_store(&job->comms[r].failed, HETMPI_ERR_ABORTED);   /* rank 1 never reads: close does not wait */
@@ -196,14 +181,14 @@ static void test_sizes_differ(void **state)
     struct job *job = job_make("01", 0, 1 << 20);
     struct wire *a = wire_of(job, 0, 1), *b = wire_of(job, 1, 0);
     static char data[300];
-    struct wire_xfer x = plain_xfer(1, 0, data, 200), y = plain_xfer(0, 0, data, 300);
+    struct wire_xfer x = traffic_plain(1, data, 200), y = traffic_plain(0, data, 300);
     double until = traffic_now() + 10;
     int rc = HETMPI_SUCCESS;
     bool done = false;
 
     (void)state;
     assert_int_equal(a->ops->send(a, &x), HETMPI_SUCCESS);
-    poll_until_done(a, &x);
+    assert_true(traffic_finish(a, &x));
     assert_int_equal(b->ops->recv(b, &y), HETMPI_SUCCESS);
     while (!rc && !done && traffic_now() < until)
         rc = b->ops->poll(b, &y, &done);
@@ -221,7 +206,7 @@ static void test_no_region(void **state)
     struct job *job = job_make("01", 0, 1 << 20);
     struct wire *wire = wire_of(job, 0, 1);
     char data[8];
-    struct wire_xfer x = plain_xfer(1, 0, data, sizeof(data));
+    struct wire_xfer x = traffic_plain(1, data, sizeof(data));
     bool done = true;
 
     (void)state;
