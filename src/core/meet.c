@@ -210,24 +210,38 @@ void meet_release(struct comm *comm)
     comm->net = NULL;
 }
 
-int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t count, const void *data, size_t bytes)
+int meet_begin(struct comm *comm, struct meet *meet, unsigned char **data)
 {
-    struct ctl_meet *post;
-    unsigned parity;
     int code = meet_open(comm);
 
     if (code)
         return code;
     *meet = (struct meet){.number = ++comm->meetings};
-    parity = meet->number & 1;
     if (comm->net)
         comm->net->begun = false;
-    post = &comm->mine->meet[parity];
+    *data = comm->mine->meet[meet->number & 1].data;   /* runs on into `more`, which follows */
+    return HETMPI_SUCCESS;
+}
+
+void meet_publish(struct comm *comm, const struct meet *meet, uint64_t what, uint64_t count)
+{
+    struct ctl_meet *post = &comm->mine->meet[meet->number & 1];
+
     atomic_store_explicit(&post->what, what, memory_order_relaxed);
     atomic_store_explicit(&post->count, count, memory_order_relaxed);
-    if (bytes)
-        memcpy(post->data, data, bytes);   /* runs on into `more`, which follows */
     atomic_store_explicit(&post->seq, meet->number, memory_order_release);
+}
+
+int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t count, const void *data, size_t bytes)
+{
+    unsigned char *place;
+    int code = meet_begin(comm, meet, &place);
+
+    if (code)
+        return code;
+    if (bytes)
+        memcpy(place, data, bytes);
+    meet_publish(comm, meet, what, count);
     return HETMPI_SUCCESS;
 }
 

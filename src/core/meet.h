@@ -40,7 +40,11 @@ struct meet {
 
 /* Memory for meetings, taken once; the first post does it else. */
 int meet_open(struct comm *comm);
-/* Posts this rank's part. `data` (at most CTL_SMALL_MAX + CTL_INLINE bytes) may be NULL when bytes is 0. */
+/* A post in two steps: begin says where this rank's data go (at most CTL_SMALL_MAX + CTL_INLINE bytes), and what is written
+ * there is for others when it is published. */
+int meet_begin(struct comm *comm, struct meet *meet, unsigned char **data);
+void meet_publish(struct comm *comm, const struct meet *meet, uint64_t what, uint64_t count);
+/* Both in one. `data` may be NULL when bytes is 0. */
 int meet_post(struct comm *comm, struct meet *meet, uint64_t what, uint64_t count, const void *data, size_t bytes);
 /* *done when all have posted. HETMPI_ERR_MISMATCH (with *done): they called different things; every rank gets the same
  * verdict. Never blocks. */

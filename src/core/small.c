@@ -196,6 +196,14 @@ static void reduce_prefix(struct comm *comm, const struct call *call, uint64_t n
                                    .count = call->count});
 }
 
+/* What a rank posted. This rank's own is read where it came from, unless that was on a device: copied out of the post it
+ * made an allgather of 8 KiB take 0.73 us instead of 0.44. */
+static const unsigned char *posted_by(const struct comm *comm, const struct call *call, uint64_t number, int rank,
+                                      bool packed)
+{
+    return rank == comm->rank && !packed ? call->send : meet_data(comm, rank, number);
+}
+
 /* One block of every rank's post, `skip` bytes into it, to its place in the result. */
 static void collect(struct comm *comm, const struct call *call, uint64_t number, size_t skip, char *out, bool packed)
 {
@@ -205,7 +213,8 @@ static void collect(struct comm *comm, const struct call *call, uint64_t number,
     for (int r = 0; r < comm->size; r++) {
         size_t count = block(call, r);
         if (count && (r != comm->rank || !call->in_place || out != call->recv))
-            memcpy(out + (displs ? displs[r] : at) * element, meet_data(comm, r, number) + skip, count * element);
+            memcpy(out + (displs ? displs[r] : at) * element, posted_by(comm, call, number, r, packed) + skip,
+                   count * element);
         at += count;
     }
 }
@@ -238,7 +247,7 @@ int small_combine(struct comm *comm, const struct call *call, uint64_t number, v
         return HETMPI_SUCCESS;
     case COLL_SCATTER:
         if (comm->rank != call->root || !call->in_place)
-            memcpy(out, meet_data(comm, call->root, number) + (size_t)comm->rank * bytes, bytes);
+            memcpy(out, posted_by(comm, call, number, call->root, packed) + (size_t)comm->rank * bytes, bytes);
         return HETMPI_SUCCESS;
     case COLL_GATHER:
         if (comm->rank == call->root)

@@ -12,13 +12,14 @@
 #include "hetmpi.h"
 
 #define PAIRS_RANKS 64                 /* most ranks */
-#define PAIRS_BYTES 4096u              /* most bytes that a rank sends, and receives */
+#define PAIRS_BYTES 8192u              /* most bytes that a rank sends, and receives */
 
 /* The word: this bit, and above it the length of the rank's block. */
 #define DATA_HERE UINT64_C(1)
 #define LENGTH_SHIFT 1
 
 typedef uint32_t place_t;   /* of a block in the data of a post */
+_Static_assert(sizeof(uint64_t) + PAIRS_RANKS * sizeof(place_t) + PAIRS_BYTES <= CTL_SMALL_MAX, "a post has room for it");
 
 bool pairs_tell(const struct comm *comm, enum coll_kind kind)
 {
@@ -106,27 +107,26 @@ static bool is_short(const struct comm *comm, const struct call *call)
 
 int pairs_post(struct comm *comm, struct meet *meet, const struct call *call, bool may)
 {
-    unsigned char post[sizeof(uint64_t) + PAIRS_RANKS * sizeof(place_t) + PAIRS_BYTES];
     bool here = may && is_short(comm, call);
     uint64_t word = own_length(comm, call) << LENGTH_SHIFT | (here ? DATA_HERE : 0);
-    size_t bytes = sizeof(word), element = red_size(call->type);
-    place_t at;
+    size_t element = red_size(call->type);
+    place_t at = (place_t)header(comm, call, comm->rank);
+    unsigned char *post;
+    int code = meet_begin(comm, meet, &post);
 
-    if (here) {
-        bytes = header(comm, call, comm->rank);
-        for (int r = 0; r < comm->size; r++) {
-            size_t length = sends(comm, call, r) * element;
-            at = (place_t)bytes;
-            if (has_places(call, comm->rank))
-                memcpy(post + place_at(r), &at, sizeof(at));
-            if (length)
-                memcpy(post + bytes, call->kind == COLL_GATHERV ? (const char *)call->send : place(call, SIDE_SEND, r),
-                       length);
-            bytes += length;
-        }
-    }
+    if (code)
+        return code;
     memcpy(post, &word, sizeof(word));
-    return meet_post(comm, meet, call_what(call), call->agree, post, bytes);
+    for (int r = 0; r < comm->size && here; r++) {
+        size_t length = sends(comm, call, r) * element;
+        if (has_places(call, comm->rank))
+            memcpy(post + place_at(r), &at, sizeof(at));
+        if (length)
+            memcpy(post + at, call->kind == COLL_GATHERV ? (const char *)call->send : place(call, SIDE_SEND, r), length);
+        at += (place_t)length;
+    }
+    meet_publish(comm, meet, call_what(call), call->agree);
+    return HETMPI_SUCCESS;
 }
 
 bool pairs_all_here(const struct comm *comm, uint64_t number)
