@@ -10,6 +10,7 @@
 #include "core/notice.h"
 #include "core/proc.h"
 #include "hetmpi.h"
+#include "wire/wire.h"
 
 static struct comm *all_comms;              /* under the engine's lock, as is the next */
 static uint64_t serials;
@@ -241,6 +242,13 @@ static void goodbye(struct comm *comm, struct op *op)
     engine_submit(op);
 }
 
+/* After the goodbye, and before any rank waits for another in the end of this or another communicator. */
+static void part(struct comm *comm)
+{
+    if (comm->wire_verbs && !comm_failed(comm))
+        comm->wire_verbs->ops->part(comm->wire_verbs);
+}
+
 /* Ends what is pending. */
 static void wind_up(struct comm *comm)
 {
@@ -250,6 +258,7 @@ static void wind_up(struct comm *comm)
     if (needs_goodbye(comm)) {
         goodbye(comm, &op);
         engine_wait(&op);
+        part(comm);
     }
 }
 
@@ -329,8 +338,10 @@ void comm_free_all(void)
     for (comm = all_comms; comm && ops; comm = comm->next)
         if (needs_goodbye(comm))
             goodbye(comm, op++);
+    for (struct op *said = ops; said != op; said++)
+        engine_wait(said);
     while (op != ops)
-        engine_wait(--op);
+        part((--op)->comm);
     free(ops);
     while (all_comms)
         if (MPI_Comm_delete_attr(all_comms->user, proc_comm_keyval()) != MPI_SUCCESS)

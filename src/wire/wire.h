@@ -53,6 +53,7 @@ struct wire_ops {
     int (*rails)(const struct wire *wire, int peer);         /* how many links carry messages to peer */
     int (*reserve)(struct wire *wire, size_t messages);      /* so many may be under way at once, NULL: not needed */
     int (*progress)(struct wire *wire);                      /* what peers need though no message of ours waits; or NULL */
+    void (*part)(struct wire *wire);                         /* all had their last transfer, none has closed it; or NULL */
     const char *(*carries)(const struct wire *wire, int peer);  /* its name, but for pairs that it hands on; or NULL */
     /* One-sided, only with WIRE_CAN_PUT. */
     int (*reg)(struct wire *wire, void *base, size_t bytes, void *handle64);

@@ -56,6 +56,8 @@ static void verbs_close(struct wire *wire)
 {
     struct verbs *v = (struct verbs *)wire;
 
+    if (v->parted)
+        verbs_wait_parted(v);
     stage_lane_clear(&v->out_lane);
     stage_lane_clear(&v->in_lane);
     /* Queue pairs first: after that nobody writes here. */
@@ -155,8 +157,11 @@ struct verbs_link *verbs_best_link(struct verbs_peer *peer, size_t bytes)
 
 int verbs_progress(struct verbs *v)
 {
-    int rc = verbs_poll_queues(v);
+    int rc;
 
+    if (v->parted)
+        return HETMPI_SUCCESS;
+    rc = verbs_poll_queues(v);
     if (++v->passes % VERBS_LOOKS == 0)
         verbs_events(v);
     if (!rc)
@@ -178,6 +183,11 @@ int verbs_progress(struct verbs *v)
 static int progress(struct wire *wire)
 {
     return verbs_progress((struct verbs *)wire);
+}
+
+static void part(struct wire *wire)
+{
+    verbs_part((struct verbs *)wire);
 }
 
 /* ---- messages ---- */
@@ -366,5 +376,6 @@ const struct wire_ops wire_verbs = {
     .rails = verbs_rails,
     .reserve = verbs_reserve,
     .progress = progress,
+    .part = part,
     .carries = carries,
 };

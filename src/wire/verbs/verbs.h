@@ -78,7 +78,7 @@ struct verbs_grant {
 #define VERBS_EAGER_MOST (VERBS_RING_BYTES - sizeof(struct verbs_head))
 
 /* What two ranks tell each other over MPI. */
-enum verbs_mail_type { MAIL_HELLO = 1, MAIL_READY, MAIL_RESULT, MAIL_CLOSED, MAIL_BACK, MAIL_WRITE };
+enum verbs_mail_type { MAIL_HELLO = 1, MAIL_READY, MAIL_RESULT, MAIL_CLOSED, MAIL_BACK, MAIL_WRITE, MAIL_BYE };
 enum verbs_back { BACK_NONE, BACK_ADDRESS, BACK_READY, BACK_PROBE, BACK_RESULT };
 struct verbs_hello_link { uint32_t qp, psn, ring_rkey; };
 struct verbs_mail {
@@ -241,6 +241,7 @@ struct verbs_peer {
     int n_links;
     struct verbs_link links[VERBS_RAILS_MAX];
     bool failed, got_hello, got_ready, got_result;   /* failed: our end could not be made */
+    bool got_bye;                            /* its last mail has come */
     struct verbs_hello hello;                /* the peer's */
     uint32_t good, result;                   /* links that our probes, and the peer's, found good */
     uint64_t ring_address;
@@ -274,6 +275,7 @@ struct verbs {
     struct verbs_peer **peers;               /* [size] NULL: nothing was exchanged with it yet */
     struct verbs_peer **list;                /* [n_list] those that there are */
     int n_list, n_connecting, n_closing;     /* ... and whose links are being made; closed */
+    bool parted;                             /* no mail is sent any more */
     struct verbs_pool out, in;
     struct stage_lane out_lane, in_lane;
     struct verbs_in pieces[VERBS_PIECES_MAX];
@@ -314,6 +316,8 @@ int verbs_poll_queues(struct verbs *v);      /* takes completions in, and has th
 /* verbs_connect.c */
 int verbs_peer_want(struct verbs *v, int rank, struct verbs_peer **peer);   /* COMM_AGAIN until it can be sent to */
 int verbs_mail_progress(struct verbs *v);
+void verbs_part(struct verbs *v);
+void verbs_wait_parted(struct verbs *v);     /* until nothing can come any more that would outlive the communicator */
 void verbs_say(struct verbs_peer *peer, const struct verbs_mail *mail);
 const struct verbs_facts *verbs_facts_of(const struct verbs *v, int rank);
 void verbs_peer_free(struct verbs_peer *peer);
@@ -361,6 +365,7 @@ void verbs_place_tell(const struct verbs *v);
 
 /* verbs_loss.c */
 int verbs_link_lost(struct verbs_link *link, const char *why);
+int verbs_link_up(struct verbs_link *link);
 int verbs_loss_told(struct verbs_peer *peer, const struct verbs_mail *mail);
 int verbs_loss_progress(struct verbs_peer *peer);
 void verbs_events(struct verbs *v);

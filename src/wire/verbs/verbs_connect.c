@@ -9,8 +9,11 @@
 
 #include "core/log.h"
 #include "core/mail.h"
+#include "core/proc.h"
 #include "hetmpi.h"
 #include "wire/verbs/verbs.h"
+
+#define PART_NS 60000000000u             /* the longest wait for a rank that said its goodbye */
 
 static void post_mail(struct verbs_peer *peer, const void *data, size_t bytes)
 {
@@ -114,27 +117,41 @@ static int want_peer(struct verbs *v, int rank, struct verbs_peer **peer)
     return HETMPI_SUCCESS;
 }
 
-static void finish(struct verbs_peer *peer, uint32_t good)
+/* What came of it. */
+static void tell(const struct verbs_peer *peer, int up)
 {
-    struct verbs *v = peer->verbs;
-    int up = 0;
+    const struct comm *comm = peer->verbs->wire.comm;
 
-    for (int l = 0; l < peer->n_links; l++) {
-        struct verbs_link *link = &peer->links[l];
-        link->state = good >> l & 1 ? LINK_UP : LINK_DOWN;
-        up += link->state == LINK_UP;
-        log_debug("verbs: rank %d and rank %d, link %d over %s: %s", v->wire.comm->rank, peer->rank, l,
-                  link->rail->port->name, link->state == LINK_UP ? "up" : "its probe did not come through");
-    }
-    peer->state = up ? PEER_UP : PEER_REFUSED;
-    v->n_connecting--;
-    for (int l = 0; up && l < peer->n_links; l++)
-        if (peer->links[l].state == LINK_DOWN)
-            verbs_return_later(&peer->links[l]);
+    for (int l = 0; l < peer->n_links; l++)
+        log_debug("verbs: rank %d and rank %d, link %d over %s: %s", comm->rank, peer->rank, l,
+                  peer->links[l].rail->port->name, peer->good >> l & 1 ? "up" : "its probe did not come through");
     if (up && up < peer->n_links)
-        log_warn("verbs: of %d links between ranks %d and %d only %d work", peer->n_links, v->wire.comm->rank, peer->rank, up);
-    if (!up && v->wire.comm->cfg->wire != CFG_WIRE_VERBS)
-        log_warn("verbs: ranks %d and %d cannot reach each other over RDMA, and use MPI", v->wire.comm->rank, peer->rank);
+        log_warn("verbs: of %d links between ranks %d and %d only %d work", peer->n_links, comm->rank, peer->rank, up);
+    if (!up && comm->cfg->wire != CFG_WIRE_VERBS)
+        log_warn("verbs: ranks %d and %d cannot reach each other over RDMA, and use MPI", comm->rank, peer->rank);
+}
+
+static int finish(struct verbs_peer *peer, uint32_t good)
+{
+    int up = 0, rc = HETMPI_SUCCESS;
+
+    peer->good = good;
+    for (int l = 0; l < peer->n_links; l++)
+        up += good >> l & 1;
+    tell(peer, up);
+    peer->state = up ? PEER_UP : PEER_REFUSED;
+    peer->verbs->n_connecting--;
+    for (int l = 0; l < peer->n_links && !rc; l++) {
+        struct verbs_link *link = &peer->links[l];
+        if (good >> l & 1) {
+            rc = verbs_link_up(link);
+        } else {
+            link->state = LINK_DOWN;
+            if (up)
+                verbs_return_later(link);
+        }
+    }
+    return rc;
 }
 
 /* Our queue pairs learn of the peer's. */
@@ -200,17 +217,14 @@ static int step(struct verbs_peer *peer)
         if (rc) {
             /* The other end finds out by this mail, or found it out itself. */
             say(peer, MAIL_RESULT, 0);
-            finish(peer, 0);
-            return HETMPI_SUCCESS;
+            return finish(peer, 0);
         }
         say(peer, MAIL_READY, 0);
         peer->state = PEER_CONNECTED;
         return HETMPI_SUCCESS;
     case PEER_CONNECTED:
-        if (!peer->got_ready && peer->got_result)
-            finish(peer, 0);   /* it could not connect */
         if (!peer->got_ready)
-            return HETMPI_SUCCESS;
+            return peer->got_result ? finish(peer, 0) : HETMPI_SUCCESS;   /* it could not connect */
         peer->state = PEER_PROBING;
         return probe(peer);
     case PEER_PROBING:
@@ -220,11 +234,43 @@ static int step(struct verbs_peer *peer)
         peer->state = PEER_AGREEING;
         return HETMPI_SUCCESS;
     case PEER_AGREEING:
-        if (peer->got_result)
-            finish(peer, peer->good & peer->result);
-        return HETMPI_SUCCESS;
+        return peer->got_result ? finish(peer, peer->good & peer->result) : HETMPI_SUCCESS;
     default:
         return HETMPI_SUCCESS;
+    }
+}
+
+/* Mails that nobody received would be taken for those of a communicator to come: each rank says which is its last. */
+void verbs_part(struct verbs *v)
+{
+    for (int p = 0; p < v->n_list; p++)
+        verbs_say(v->list[p], &(struct verbs_mail){.type = MAIL_BYE});
+    v->parted = true;
+}
+
+static bool all_parted(const struct verbs *v)
+{
+    for (int p = 0; p < v->n_list; p++)
+        if (!v->list[p]->got_bye)
+            return false;
+    return true;
+}
+
+void verbs_wait_parted(struct verbs *v)
+{
+    uint64_t began = proc_now_ns();
+    void *data;
+    size_t bytes;
+    int from;
+
+    while (!all_parted(v) && !comm_failed(v->wire.comm) && proc_now_ns() - began < PART_NS) {
+        if (!mail_look(v->wire.comm, TAG_VERBS, &from, &data, &bytes)) {
+            proc_nap(20000);
+            continue;
+        }
+        if (v->peers[from] && bytes == sizeof(struct verbs_mail) && ((struct verbs_mail *)data)->type == MAIL_BYE)
+            v->peers[from]->got_bye = true;
+        free(data);
     }
 }
 
@@ -236,6 +282,9 @@ static int damaged(int from, size_t bytes)
 static int take_short(struct verbs_peer *peer, const struct verbs_mail *mail)
 {
     switch (mail->type) {
+    case MAIL_BYE:
+        peer->got_bye = true;
+        return HETMPI_SUCCESS;
     case MAIL_READY:
         peer->got_ready = true;
         return HETMPI_SUCCESS;

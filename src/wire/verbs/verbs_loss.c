@@ -77,11 +77,19 @@ static int resolve(struct verbs_link *link)
     return HETMPI_SUCCESS;
 }
 
+/* A link comes into use. The other end, which is a step ahead, may have lost it already. */
+int verbs_link_up(struct verbs_link *link)
+{
+    link->state = LINK_UP;
+    link->peer->over_mpi = false;
+    return link->told ? verbs_link_lost(link, "the other end's report") : HETMPI_SUCCESS;
+}
+
 int verbs_loss_told(struct verbs_peer *peer, const struct verbs_mail *mail)
 {
     struct verbs_link *link = &peer->links[mail->link];
 
-    if (link->state != LINK_UP && link->state != LINK_CLOSING && link->state != LINK_CLOSED)
+    if (link->state == LINK_NONE || link->state == LINK_DOWN)
         return HETMPI_SUCCESS;
     link->arrived = mail->received;
     link->told = true;

@@ -49,17 +49,16 @@ static void begin(struct verbs_link *link)
     say(link, BACK_ADDRESS, 0);
 }
 
-static void up_again(struct verbs_link *link)
+static int up_again(struct verbs_link *link)
 {
     struct verbs_peer *peer = link->peer;
 
     link->back = BACK_NONE;
-    link->state = LINK_UP;
     link->pause_ns = FIRST_NS;
     peer->n_lost--;
-    peer->over_mpi = false;
     log_warn("verbs: the link of ranks %d and %d over %s is back", peer->verbs->wire.comm->rank, peer->rank,
              link->rail->port->name);
+    return verbs_link_up(link);
 }
 
 static int step(struct verbs_link *link)
@@ -99,9 +98,7 @@ static int step(struct verbs_link *link)
             later(link);
         return HETMPI_SUCCESS;
     case BACK_RESULT:
-        if (link->got_result)
-            up_again(link);
-        return HETMPI_SUCCESS;
+        return link->got_result ? up_again(link) : HETMPI_SUCCESS;
     default:
         return HETMPI_SUCCESS;
     }
