@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/proc.h"
 #include "hetmpi.h"
 #include "wire/verbs/verbs.h"
 
@@ -157,15 +158,19 @@ struct verbs_link *verbs_best_link(struct verbs_peer *peer, size_t bytes)
 
 int verbs_progress(struct verbs *v)
 {
+    uint64_t now = proc_now_ns();
+    bool look = now - v->looked_ns > VERBS_LOOK_NS;
     int rc;
 
     if (v->parted)
         return HETMPI_SUCCESS;
     rc = verbs_poll_queues(v);
-    if (++v->passes % VERBS_LOOKS == 0)
+    if (look) {
+        v->looked_ns = now;
         verbs_events(v);
+    }
     if (!rc)
-        rc = verbs_mail_progress(v);
+        rc = verbs_mail_progress(v, look);
     for (int p = 0; p < v->n_list && !rc; p++) {
         struct verbs_peer *peer = v->list[p];
         if (v->n_closing)

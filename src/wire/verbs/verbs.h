@@ -39,7 +39,7 @@
 #define VERBS_PIECES_MAX 1024            /* granted pieces of one wire */
 #define VERBS_STRIPES_MAX 32             /* of a piece */
 #define VERBS_STRIPE_LEAST ((size_t)16 << 10)
-#define VERBS_LOOKS 1024                 /* passes from one look at the mail, and at the NICs' events, to the next */
+#define VERBS_LOOK_NS 1000000u           /* from one look at the mail, and at the NICs' events, to the next */
 #define VERBS_MESSAGE_PIECES 4           /* granted of one message at once */
 
 /* A port of this process, open for as long as it is used. See verbs_device.c. */
@@ -275,6 +275,7 @@ struct verbs {
     struct verbs_peer **peers;               /* [size] NULL: nothing was exchanged with it yet */
     struct verbs_peer **list;                /* [n_list] those that there are */
     int n_list, n_connecting, n_closing;     /* ... and whose links are being made; closed */
+    int n_over_mpi;                          /* ... that have none left */
     bool parted;                             /* no mail is sent any more */
     struct verbs_pool out, in;
     struct stage_lane out_lane, in_lane;
@@ -285,7 +286,7 @@ struct verbs {
     struct verbs_out *free_outs, *all_outs;
     struct verbs_stripe *free_stripes, *all_stripes;
     struct verbs_stray *free_strays, *all_strays;
-    unsigned passes;
+    uint64_t looked_ns;
     struct verbs_write *letter;              /* room for one mail */
     size_t letter_room;
     size_t straight, by_device, by_cpu;      /* bytes of larger messages: not copied, copied */
@@ -315,7 +316,7 @@ int verbs_poll_queues(struct verbs *v);      /* takes completions in, and has th
 
 /* verbs_connect.c */
 int verbs_peer_want(struct verbs *v, int rank, struct verbs_peer **peer);   /* COMM_AGAIN until it can be sent to */
-int verbs_mail_progress(struct verbs *v);
+int verbs_mail_progress(struct verbs *v, bool look);   /* look: time to, though nothing is expected */
 void verbs_part(struct verbs *v);
 void verbs_wait_parted(struct verbs *v);     /* until nothing can come any more that would outlive the communicator */
 void verbs_say(struct verbs_peer *peer, const struct verbs_mail *mail);

@@ -327,13 +327,13 @@ static int take_mail(struct verbs *v, int from, const void *data, size_t bytes)
     return take_short(peer, &mail);
 }
 
-int verbs_mail_progress(struct verbs *v)
+int verbs_mail_progress(struct verbs *v, bool look)
 {
     void *data;
     size_t bytes;
     int from;
 
-    if (!v->n_connecting && !v->n_closing && v->passes % VERBS_LOOKS)
+    if (!look && !v->n_connecting && !v->n_closing && !v->n_over_mpi)
         return HETMPI_SUCCESS;
     while (mail_look(v->wire.comm, TAG_VERBS, &from, &data, &bytes)) {
         int rc = take_mail(v, from, data, bytes);

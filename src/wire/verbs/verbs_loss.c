@@ -56,6 +56,7 @@ static int resolve(struct verbs_link *link)
                        (unsigned long long)link->retired);
     link->state = LINK_DOWN;
     peer->verbs->n_closing--;
+    peer->verbs->n_over_mpi += !links_up(peer) - peer->over_mpi;
     peer->over_mpi = !links_up(peer);
     if (peer->over_mpi && peer->verbs->wire.comm->cfg->rails_lost == CFG_LOST_ERROR)
         return err_set(HETMPI_ERR_PEER, "verbs wire: all links of ranks %d and %d are lost (RAILS_LOST=error)",
@@ -81,6 +82,7 @@ static int resolve(struct verbs_link *link)
 int verbs_link_up(struct verbs_link *link)
 {
     link->state = LINK_UP;
+    link->peer->verbs->n_over_mpi -= link->peer->over_mpi;
     link->peer->over_mpi = false;
     return link->told ? verbs_link_lost(link, "the other end's report") : HETMPI_SUCCESS;
 }
