@@ -214,8 +214,8 @@ static int gather_nets(struct comm *comm, const struct comm_facts *facts)
     if (!all)
         return err_set(HETMPI_ERR_MEMORY, "no memory for what %d ranks have of networks", comm->size);
     wire_verbs_net(comm->cfg, &all[comm->size]);   /* what is wrong with RAILS was a fact */
-    code = comm_mpi_error(MPI_Iallgather(&all[comm->size], sizeof(*all), MPI_BYTE, all, sizeof(*all), MPI_BYTE, comm->user,
-                                         &request), "MPI_Iallgather");
+    code = comm_mpi_error(MPI_Iallgather(&all[comm->size], sizeof(*all), MPI_BYTE, all, sizeof(*all), MPI_BYTE,
+                                         comm->user, &request), "MPI_Iallgather");
     if (!code)
         code = comm_wait_mpi(comm, &request);
     if (code) {
@@ -232,8 +232,9 @@ static int check_verbs(const struct comm *comm)
     for (int a = 0; a < comm->size; a++)
         for (int b = a + 1; b < comm->size; b++)
             if (comm->topo.island_of[a] != comm->topo.island_of[b] && !wire_verbs_joins(comm, a, b))
-                return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: ranks %d and %d are not joined by RDMA: one of them has "
-                               "no active NIC (ibv_devinfo), or its hetmpi is built without libibverbs; use WIRE=auto", a, b);
+                return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: ranks %d and %d are not joined by RDMA: one of "
+                               "them has no active NIC (ibv_devinfo), or its hetmpi is built without libibverbs; "
+                               "use WIRE=auto", a, b);
     return HETMPI_SUCCESS;
 }
 

@@ -48,7 +48,8 @@ bool wire_verbs_reaches(const struct wire_net *a, const struct wire_net *b)
 
     memcpy(&facts[0], a, sizeof(facts[0]));
     memcpy(&facts[1], b, sizeof(facts[1]));
-    return verbs_facts_sane(&facts[0]) && verbs_facts_sane(&facts[1]) && verbs_pair_rails(&facts[0], &facts[1], pairs) > 0;
+    return verbs_facts_sane(&facts[0]) && verbs_facts_sane(&facts[1]) &&
+           verbs_pair_rails(&facts[0], &facts[1], pairs) > 0;
 }
 
 /* ---- the wire ---- */
@@ -249,8 +250,8 @@ static int over_mpi(struct verbs *v, struct wire_xfer *x, bool sending)
     int rc;
 
     if (v->wire.comm->cfg->wire == CFG_WIRE_VERBS)
-        return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: ranks %d and %d cannot reach each other over RDMA (no probe came "
-                       "through): see RAILS and GID_INDEX, or use WIRE=auto", v->wire.comm->rank, x->peer);
+        return err_set(HETMPI_ERR_UNSUPPORTED, "WIRE=verbs: ranks %d and %d cannot reach each other over RDMA (no "
+                       "probe came through): see RAILS and GID_INDEX, or use WIRE=auto", v->wire.comm->rank, x->peer);
     rc = v->mpi ? HETMPI_SUCCESS : wire_want(v->wire.comm, &wire_mpi, &v->mpi);
     if (rc)
         return rc;

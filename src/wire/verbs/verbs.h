@@ -2,27 +2,27 @@
  * The verbs wire: ranks of different nodes exchange over RDMA. Real memory of a NIC's protection domain, reliable queue
  * pairs, everything polled under the engine's lock.
  *
- * Two ranks are joined by up to VERBS_RAILS_MAX links: queue pairs between a rail (NIC port) of the one and a rail of the
- * other (verbs_rails.h). They are made at the pair's first message: addresses cross in mails over MPI, each link is probed,
- * and both ends agree on those that work.
+ * Two ranks are joined by up to VERBS_RAILS_MAX links: queue pairs between a rail (NIC port) of the one and a rail of
+ * the other (verbs_rails.h). They are made at the pair's first message: addresses cross in mails over MPI, each link is
+ * probed, and both ends agree on those that work.
  *
  * All that is sent is an RDMA write with immediate data; the immediate says what it was:
  *   ring    a message of up to a few KiB, or a grant, in an entry of the ring that the receiver keeps for this sender
  *           (verbs_ring.c). The sender has a copy of the ring, entry for entry: it writes entry n there and then to the
- *           peer, and may write entry n + depth when the peer has released n. Nothing is ever sent that there is no place
- *           and no receive request for.
+ *           peer, and may write entry n + depth when the peer has released n. Nothing is ever sent that there is no
+ *           place and no receive request for.
  *   credit  how many entries of the ring have been released.
- *   data    a stripe of a larger message. The receiver begins those: when a receive is posted it grants the sender pieces
- *           of memory (registered slots), and the sender writes there (verbs_recv.c, verbs_send.c). A piece is striped
- *           over the links by what they were measured to carry.
+ *   data    a stripe of a larger message. The receiver begins those: when a receive is posted it grants the sender
+ *           pieces of memory (registered slots), and the sender writes there (verbs_recv.c, verbs_send.c). A piece is
+ *           striped over the links by what they were measured to carry.
  *   probe   nothing.
  * So a message that nobody asked for yet can only be a small one, and is set aside.
  *
- * Messages are named by (op, chunk, channel). Each link counts what was sent and received over it: when it is lost both ends
- * close it and tell each other how much arrived, and the rest goes over the other links (verbs_loss.c).
+ * Messages are named by (op, chunk, channel). Each link counts what was sent and received over it: when it is lost both
+ * ends close it and tell each other how much arrived, and the rest goes over the other links (verbs_loss.c).
  *
- * Whatever comes from the network is checked before it is used; keys for remote access cover a ring or a slot each and are
- * good in one communicator's protection domain only.
+ * Whatever comes from the network is checked before it is used; keys for remote access cover a ring or a slot each and
+ * are good in one communicator's protection domain only.
  */
 #ifndef HETMPI_VERBS_H
 #define HETMPI_VERBS_H
@@ -200,7 +200,7 @@ struct verbs_link {
     uint32_t ring_rkey;                      /* of the ring that we write to */
     struct verbs_posted *posted;             /* [depth] what number n was stands in posted[n % depth] */
     uint32_t depth;
-    uint64_t sent, retired, signalled;       /* numbers of requests; all below retired are done, signalled: the last that is */
+    uint64_t sent, retired, signalled;       /* numbers of requests; those below retired are done */
     uint64_t received;
     bool probe_done;
     size_t backlog;                          /* bytes of data under way */
@@ -303,13 +303,14 @@ int verbs_ports_chosen(const struct cfg *cfg, int chosen[VERBS_RAILS_MAX], int *
 int verbs_rail_open(struct verbs *v, struct verbs_rail *rail, const struct verbs_port *port);
 void verbs_rail_close(struct verbs_rail *rail);
 int verbs_link_create(struct verbs_link *link);
-int verbs_link_connect(struct verbs_link *link, const struct verbs_hello_link *to, const struct verbs_rail_facts *facts);
+int verbs_link_connect(struct verbs_link *link, const struct verbs_hello_link *to,
+                       const struct verbs_rail_facts *facts);
 void verbs_link_end(struct verbs_link *link);
 void verbs_link_destroy(struct verbs_link *link);
 bool verbs_link_has_room(const struct verbs_link *link);
 /* A write of `bytes` at `local` with the immediate `imm`; what is remembered until it is done. */
-int verbs_link_post(struct verbs_link *link, const void *local, size_t bytes, uint32_t lkey, uint64_t address, uint32_t rkey,
-                    uint32_t imm, const struct verbs_posted *what);
+int verbs_link_post(struct verbs_link *link, const void *local, size_t bytes, uint32_t lkey, uint64_t address,
+                    uint32_t rkey, uint32_t imm, const struct verbs_posted *what);
 int verbs_link_probe(struct verbs_link *link);
 void verbs_link_retire(struct verbs_link *link, uint64_t end);
 int verbs_poll_queues(struct verbs *v);      /* takes completions in, and has them handled */
@@ -380,7 +381,7 @@ void verbs_return_told(struct verbs_peer *peer, const struct verbs_mail *mail);
 
 /* verbs.c */
 int verbs_progress(struct verbs *v);
-struct verbs_link *verbs_best_link(struct verbs_peer *peer, size_t bytes);   /* with room for one more request, or NULL */
+struct verbs_link *verbs_best_link(struct verbs_peer *peer, size_t bytes);   /* with room, or NULL */
 
 static inline bool verbs_same(const struct verbs_message *m, const struct verbs_head *head)
 {

@@ -1,7 +1,7 @@
 /*
- * The verbs wire: two ranks make their links. Each creates its queue pairs and greets the other with their addresses; then
- * connects them and says so; then, knowing that the other's are ready, sends a probe over each; and tells which got through.
- * Links that both found good are used. All of it by mails over MPI, at the first message of the pair.
+ * The verbs wire: two ranks make their links. Each creates its queue pairs and greets the other with their addresses;
+ * then connects them and says so; then, knowing that the other's are ready, sends a probe over each; and tells which
+ * got through. Links that both found good are used. All of it by mails over MPI, at the first message of the pair.
  */
 #include <stdio.h>
 #include <stdlib.h>

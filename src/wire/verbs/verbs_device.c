@@ -61,7 +61,8 @@ static int read_gids(struct ibv_context *context, uint8_t port, struct verbs_gid
 }
 
 /* Takes the port up, if it is one that can be used now. */
-static void add_port(struct ibv_context *context, const struct ibv_device_attr *device, uint8_t number, const struct cfg *cfg)
+static void add_port(struct ibv_context *context, const struct ibv_device_attr *device, uint8_t number,
+                     const struct cfg *cfg)
 {
     struct verbs_port *port = &all.ports[all.n];
     struct verbs_gid *gids;

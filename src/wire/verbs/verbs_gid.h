@@ -23,7 +23,7 @@ bool verbs_gid_is_ipv4(const uint8_t gid[16]);         /* an IPv4 address, mappe
  * NULL: there is none. */
 const struct verbs_gid *verbs_gid_choose(const struct verbs_gid *table, int n, bool ethernet, int wanted);
 
-/* How many leading bits two GIDs have in common, 0 when only one of them is an IPv4 address: ends of one subnet have most. */
+/* How many leading bits two GIDs have in common, 0 when only one of them is an IPv4 address: most in one subnet. */
 int verbs_gid_common(const uint8_t a[16], const uint8_t b[16]);
 
 void verbs_gid_text(const uint8_t gid[16], char text[40]);

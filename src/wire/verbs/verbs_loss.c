@@ -1,8 +1,9 @@
 /*
- * The verbs wire: links that are lost. The end that finds out (a request that failed, the port's event) closes its queue
- * pair, so that nothing comes over it any more, and tells the other by mail how much did come; the other does the same. When
- * both know, what did not arrive is sent over the links that are left, from memory that was kept for this. A link counts
- * what it sends and receives, so nothing is sent twice. Without links all goes by mail, over MPI, unless RAILS_LOST=error.
+ * The verbs wire: links that are lost. The end that finds out (a request that failed, the port's event) closes its
+ * queue pair, so that nothing comes over it any more, and tells the other by mail how much did come; the other does the
+ * same. When both know, what did not arrive is sent over the links that are left, from memory that was kept for this. A
+ * link counts what it sends and receives, so nothing is sent twice. Without links all goes by mail, over MPI, unless
+ * RAILS_LOST=error.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,9 +52,9 @@ static int resolve(struct verbs_link *link)
     struct verbs_peer *peer = link->peer;
 
     if (link->arrived < link->retired || link->arrived > link->sent)
-        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: rank %d says that %llu of %llu requests arrived, and %llu were "
-                       "acknowledged", peer->rank, (unsigned long long)link->arrived, (unsigned long long)link->sent,
-                       (unsigned long long)link->retired);
+        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: rank %d says that %llu of %llu requests arrived, and %llu "
+                       "were acknowledged", peer->rank, (unsigned long long)link->arrived,
+                       (unsigned long long)link->sent, (unsigned long long)link->retired);
     link->state = LINK_DOWN;
     peer->verbs->n_closing--;
     peer->verbs->n_over_mpi += !links_up(peer) - peer->over_mpi;

@@ -1,7 +1,7 @@
 /*
- * The verbs wire: memory of messages that NICs write and read themselves. A larger message whose elements stand in one piece
- * is registered at both ends, and goes from memory to memory; one end alone may do so too, and what cannot be registered is
- * staged. A key that a peer may write by covers what it was granted, and ends when that has come.
+ * The verbs wire: memory of messages that NICs write and read themselves. A larger message whose elements stand in one
+ * piece is registered at both ends, and goes from memory to memory; one end alone may do so too, and what cannot be
+ * registered is staged. A key that a peer may write by covers what it was granted, and ends when that has come.
  */
 #include <stdio.h>
 
@@ -40,7 +40,8 @@ int verbs_place_begin(struct verbs_message *m, size_t offset, size_t bytes, unsi
         return COMM_AGAIN;
     for (int l = 0; l < peer->n_links; l++) {
         long r = peer->links[l].rail - v->rails;
-        int rc = place->reg[r] ? HETMPI_SUCCESS : reg_get(v->rails[r].cache, place->base, bytes, access, &place->reg[r]);
+        int rc = place->reg[r] ? HETMPI_SUCCESS :
+                 reg_get(v->rails[r].cache, place->base, bytes, access, &place->reg[r]);
         if (!rc)
             continue;
         place->reg[r] = NULL;
@@ -61,7 +62,7 @@ void verbs_place_tell(const struct verbs *v)
         return;
     if (v->n_rails)
         way = reg_cache_way(v->rails[0].cache, why, sizeof(why));
-    log_info("verbs: of larger messages rank %d had %zu bytes moved straight by its NICs, %zu copied by its device, %zu by "
-             "its CPU; device memory: %s%s%s", v->wire.comm->rank, v->straight, v->by_device, v->by_cpu, reg_way_name(way),
-             *why ? ": " : "", why);
+    log_info("verbs: of larger messages rank %d had %zu bytes moved straight by its NICs, %zu copied by its device, "
+             "%zu by its CPU; device memory: %s%s%s", v->wire.comm->rank, v->straight, v->by_device, v->by_cpu,
+             reg_way_name(way), *why ? ": " : "", why);
 }

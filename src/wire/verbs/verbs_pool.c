@@ -120,8 +120,8 @@ static int grow(struct verbs *v, struct verbs_pool *pool, struct verbs_slot **sl
     return COMM_AGAIN;
 }
 
-/* COMM_AGAIN: none is free, and one of an older chunk than m's waits too. As in the mpi wire the oldest may go beyond the
- * bound, so that what later chunks hold never starves an earlier one. */
+/* COMM_AGAIN: none is free, and one of an older chunk than m's waits too. As in the mpi wire the oldest may go beyond
+ * the bound, so that what later chunks hold never starves an earlier one. */
 int verbs_slot_take(struct verbs *v, struct verbs_pool *pool, const struct verbs_message *m, struct verbs_slot **slot)
 {
     bool oldest = true;

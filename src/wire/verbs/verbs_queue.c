@@ -172,7 +172,8 @@ int verbs_link_create(struct verbs_link *link)
 {
     const struct cfg *cfg = link->peer->verbs->wire.comm->cfg;
     const struct verbs_port *port = link->rail->port;
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .pkey_index = (uint16_t)cfg->pkey_index, .port_num = port->number,
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .pkey_index = (uint16_t)cfg->pkey_index,
+                               .port_num = port->number,
                                .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
 
     link->depth = (uint32_t)least(2 * link->peer->verbs->ring_depth, port->max_qp_wr);
@@ -217,15 +218,15 @@ static int to_ready_to_receive(struct verbs_link *link, const struct verbs_hello
 int verbs_link_connect(struct verbs_link *link, const struct verbs_hello_link *to, const struct verbs_rail_facts *facts)
 {
     const struct cfg *cfg = link->peer->verbs->wire.comm->cfg;
-    /* A receiver is never without a receive request, by the credits: rnr_retry 7 (for ever) is for its driver's slowness. */
+    /* A receiver is never without a receive request, by the credits; rnr_retry 7 (for ever) is for a slow driver. */
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .timeout = (uint8_t)cfg->retry_timeout,
                                .retry_cnt = (uint8_t)cfg->retry_count, .rnr_retry = 7, .sq_psn = link->psn,
                                .max_rd_atomic = 1};
 
     if (to_ready_to_receive(link, to, facts))
         return no_resource(link->rail, "a queue pair's way to RTR, peer", link->peer->rank);
-    if (ibv_modify_qp(link->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                           IBV_QP_MAX_QP_RD_ATOMIC))
+    if (ibv_modify_qp(link->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
         return no_resource(link->rail, "a queue pair's way to RTS, peer", link->peer->rank);
     return HETMPI_SUCCESS;
 }
@@ -257,8 +258,8 @@ bool verbs_link_has_room(const struct verbs_link *link)
     return link->sent - link->retired < link->depth;
 }
 
-int verbs_link_post(struct verbs_link *link, const void *local, size_t bytes, uint32_t lkey, uint64_t address, uint32_t rkey,
-                    uint32_t imm, const struct verbs_posted *what)
+int verbs_link_post(struct verbs_link *link, const void *local, size_t bytes, uint32_t lkey, uint64_t address,
+                    uint32_t rkey, uint32_t imm, const struct verbs_posted *what)
 {
     bool notify = what->kind == VERBS_DATA || what->kind == VERBS_PROBE || what->wanted ||
                   link->sent + 1 - link->signalled >= link->depth / 4;
@@ -286,7 +287,8 @@ int verbs_link_post(struct verbs_link *link, const void *local, size_t bytes, ui
 
 int verbs_link_probe(struct verbs_link *link)
 {
-    return verbs_link_post(link, NULL, 0, 0, 0, 0, VERBS_IMM(VERBS_PROBE, 0), &(struct verbs_posted){.kind = VERBS_PROBE});
+    return verbs_link_post(link, NULL, 0, 0, 0, 0, VERBS_IMM(VERBS_PROBE, 0),
+                           &(struct verbs_posted){.kind = VERBS_PROBE});
 }
 
 /* ---- completions ---- */
@@ -365,7 +367,8 @@ static int poll_rail(struct verbs_rail *rail, bool *more)
     int n = ibv_poll_cq(rail->cq, POLL_BATCH, wc), rc = HETMPI_SUCCESS;
 
     if (n < 0)
-        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: port %s: its completion queue cannot be read", rail->port->name);
+        return err_set(HETMPI_ERR_INTERNAL, "verbs wire: port %s: its completion queue cannot be read",
+                       rail->port->name);
     for (int i = 0; i < n && !rc; i++)
         rc = complete(rail, &wc[i]);
     *more = n == POLL_BATCH;

@@ -1,5 +1,5 @@
-/* The verbs wire: larger messages, the receiver's side: memory is granted to the sender piece by piece, and what came there
- * is copied to its place. */
+/* The verbs wire: larger messages, the receiver's side: memory is granted to the sender piece by piece, and what came
+ * there is copied to its place. */
 #include <string.h>
 
 #include "core/log.h"
@@ -121,8 +121,8 @@ static struct verbs_in *find_piece(struct verbs_peer *peer, uint32_t rest, size_
     if (in && in->state == IN_GRANTED && in->message->peer == peer && in->generation == generation &&
         !(in->stripes >> stripe & 1) && bytes <= in->bytes - in->arrived)
         return in;
-    err_set(HETMPI_ERR_INTERNAL, "verbs wire: what came from rank %d is damaged: %zu bytes for a piece that was not granted "
-            "for them", peer->rank, bytes);
+    err_set(HETMPI_ERR_INTERNAL, "verbs wire: what came from rank %d is damaged: %zu bytes for a piece that was not "
+            "granted for them", peer->rank, bytes);
     return NULL;
 }
 

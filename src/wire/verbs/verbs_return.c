@@ -1,7 +1,7 @@
 /*
- * The verbs wire: lost links are taken back. The lower rank of a pair asks now and then, when its own port is active; both
- * ends make new queue pairs and go through address, readiness and probe again, by mail, as in verbs_connect.c; nothing
- * waits for it. An attempt that fails is repeated later, at growing intervals.
+ * The verbs wire: lost links are taken back. The lower rank of a pair asks now and then, when its own port is active;
+ * both ends make new queue pairs and go through address, readiness and probe again, by mail, as in verbs_connect.c;
+ * nothing waits for it. An attempt that fails is repeated later, at growing intervals.
  */
 #include "core/log.h"
 #include "core/proc.h"
@@ -138,7 +138,8 @@ void verbs_return_told(struct verbs_peer *peer, const struct verbs_mail *mail)
     struct verbs_link *link = &peer->links[mail->link];
     bool asks = peer->verbs->wire.comm->rank < peer->rank;
 
-    if (!asks && mail->step == BACK_ADDRESS && (link->state == LINK_DOWN || link->state == LINK_PROBED) && link->pause_ns) {
+    if (!asks && mail->step == BACK_ADDRESS && link->pause_ns &&
+        (link->state == LINK_DOWN || link->state == LINK_PROBED)) {
         link->attempt = mail->attempt;   /* of a new attempt, whatever became of the last */
         link->state = LINK_DOWN;
         begin(link);

@@ -1,7 +1,7 @@
 /*
- * The verbs wire: rings of small entries. Messages that fit, and grants, are written to the next entry of the ring that the
- * peer keeps for us, from our copy of it. Entries are numbered without end; number n stands at n % depth. The peer releases
- * entries in order, and tells how many by a credit, or in the head of what it sends anyway.
+ * The verbs wire: rings of small entries. Messages that fit, and grants, are written to the next entry of the ring that
+ * the peer keeps for us, from our copy of it. Entries are numbered without end; number n stands at n % depth. The peer
+ * releases entries in order, and tells how many by a credit, or in the head of what it sends anyway.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +107,8 @@ static int entry_post(struct verbs_peer *peer, uint32_t serial)
     return verbs_link_post(link, head, entry->bytes, ring->mr[link->rail - peer->verbs->rails]->lkey,
                            peer->ring_address + (size_t)(serial % ring->depth) * VERBS_RING_BYTES, link->ring_rkey,
                            VERBS_IMM(VERBS_RING, serial & CREDIT_MASK),
-                           &(struct verbs_posted){.kind = VERBS_RING, .serial = serial, .wanted = entry->message != NULL});
+                           &(struct verbs_posted){.kind = VERBS_RING, .serial = serial,
+                                                  .wanted = entry->message != NULL});
 }
 
 int verbs_ring_send(struct verbs_peer *peer, struct verbs_message *m)

@@ -61,8 +61,8 @@ static void share(struct verbs_out *out)
         rate[l] = link->state == LINK_UP ? link->rate : 0;
         backlog[l] = link->backlog;
     }
-    verbs_stripe(left, peer->n_links, rate, backlog, left >= threshold ? VERBS_STRIPE_LEAST : left, STRIPE_UNIT * element,
-                 out->shares);
+    verbs_stripe(left, peer->n_links, rate, backlog, left >= threshold ? VERBS_STRIPE_LEAST : left,
+                 STRIPE_UNIT * element, out->shares);
 }
 
 static int out_start(struct verbs_out *out, struct verbs_message *m)
@@ -154,8 +154,8 @@ static int stripe_begin(struct verbs_out *out, int link, struct verbs_slot *slot
     }
     if (out->stripes == VERBS_STRIPES_MAX - 1 || bytes > left)
         bytes = left < most ? left : most;
-    *stripe = (struct verbs_stripe){.state = STRIPE_READY, .out = out, .offset = out->issued, .bytes = bytes, .link = link,
-                                    .number = out->stripes++, .slot = slot, .older = stripe->older};
+    *stripe = (struct verbs_stripe){.state = STRIPE_READY, .out = out, .offset = out->issued, .bytes = bytes,
+                                    .link = link, .number = out->stripes++, .slot = slot, .older = stripe->older};
     while (*end)
         end = &(*end)->next;
     *end = stripe;
@@ -187,8 +187,8 @@ static int stripe_post(struct verbs_stripe *stripe, struct verbs_link *link)
     stripe->state = STRIPE_POSTED;
     if (link) {
         long rail = link->rail - peer->verbs->rails;
-        return verbs_link_post(link, from, stripe->bytes, place->base ? place->reg[rail]->lkey : stripe->slot->mr[rail]->lkey,
-                               grant->address + stripe->offset, grant->rkeys[link->number], imm,
+        uint32_t key = place->base ? place->reg[rail]->lkey : stripe->slot->mr[rail]->lkey;
+        return verbs_link_post(link, from, stripe->bytes, key, grant->address + stripe->offset, grant->rkeys[link->number], imm,
                                &(struct verbs_posted){.kind = VERBS_DATA, .stripe = stripe});
     }
     rc = verbs_mail_write(peer, imm, stripe->offset, from, stripe->bytes);
