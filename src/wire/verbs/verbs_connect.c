@@ -13,7 +13,7 @@
 #include "hetmpi.h"
 #include "wire/verbs/verbs.h"
 
-#define PART_NS 60000000000u             /* the longest wait for a rank that said its goodbye */
+#define PART_NS 10000000000u             /* the longest wait for a rank that said its goodbye */
 
 static void post_mail(struct verbs_peer *peer, const void *data, size_t bytes)
 {
