@@ -129,10 +129,22 @@ static bool other_takes(const struct bench *bench)
     return bench->shape.count <= INT32_MAX / blocks;
 }
 
+static void measure_window(struct bench *bench, struct bench_result *result)
+{
+    struct bench_result window = {0};
+
+    bench->windowed = true;
+    if (bench->options->validate && !check_call(bench))
+        result->valid = false;
+    time_size(bench, &window);
+    result->window = window.latency;
+    bench->windowed = false;
+}
+
 static struct bench_result run_size(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
-    struct bench_result result = {-1, -1, -1, -1, -1, -1, -1, 0, -1};
+    struct bench_result result = {-1, -1, -1, -1, -1, -1, -1, -1, 0, -1};
     bool other = bench->other;
 
     bench->other = other && other_takes(bench);
@@ -143,6 +155,8 @@ static struct bench_result run_size(struct bench *bench)
     if (!options->validate || (options->in_place && bench->reduces))
         buffers_zero(bench);
     time_size(bench, &result);
+    if (options->kind == BENCH_P2P)
+        measure_window(bench, &result);
     if (options->validate && !check_call(bench))
         result.valid = false;
     calls_close(bench);
@@ -198,6 +212,16 @@ static bool devices_there(const struct bench *bench)
     return first == bench->ranks;
 }
 
+static void choose_wire(const struct bench *bench)
+{
+    MPI_Info settings;
+
+    MPI(MPI_Info_create(&settings));
+    MPI(MPI_Info_set(settings, "wire", bench->options->wire));
+    HETMPI(hetmpi_comm_attach(bench->comm, settings));
+    MPI(MPI_Info_free(&settings));
+}
+
 static bool bench_open(struct bench *bench, const struct bench_options *options)
 {
     *bench = (struct bench){.options = options, .comm = MPI_COMM_WORLD, .node_comm = MPI_COMM_NULL};
@@ -223,6 +247,8 @@ static bool bench_open(struct bench *bench, const struct bench_options *options)
                     options->kind == BENCH_MBW_MR ? "an even number" : "2");
         return false;
     }
+    if (options->wire)
+        choose_wire(bench);
     HETMPI(hetmpi_comm_info(bench->comm, &bench->info));
     if (!devices_there(bench))
         return false;

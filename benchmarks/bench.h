@@ -18,7 +18,7 @@ enum bench_kind {
 #define KIND(Name, name, NAME, ...) BENCH_##NAME,
     COLL_ALL(KIND)
 #undef KIND
-    BENCH_LATENCY, BENCH_BW, BENCH_BIBW, BENCH_MBW_MR, BENCH_KINDS
+    BENCH_LATENCY, BENCH_BW, BENCH_BIBW, BENCH_MBW_MR, BENCH_P2P, BENCH_KINDS
 };
 enum bench_form { FORM_BLOCKING, FORM_NONBLOCKING, FORM_PERSISTENT };
 enum bench_where { WHERE_HOST, WHERE_DEVICE };
@@ -86,6 +86,7 @@ struct bench_options {
     enum bench_op op;
     int root;
     const char *json;           /* NULL: none */
+    const char *wire;           /* NULL: as HETMPI_WIRE says */
 };
 
 /* Parses on every rank; `speaks`: this rank prints usage and errors. False: not understood. */
@@ -137,6 +138,7 @@ struct bench {
     hetmpi_comm_info_t info;
 
     struct bench_shape shape;
+    bool windowed;              /* of p2p: the window of messages is next, not the round trip */
     uint32_t seed;              /* of the data: another one for each checked call, so that stale data shows */
     unsigned char *send, *recv; /* one guard behind each */
     unsigned char *host_send, *host_recv;     /* MPI's host copies of device buffers */
@@ -155,6 +157,7 @@ struct bench {
 /* What one size gave; negative: does not apply. Times in microseconds, of a call or of a message. */
 struct bench_result {
     double latency, min, max, other, ratio, bound, share;
+    double window;              /* of p2p: of a message of a window */
     int iterations;
     int valid;                  /* -1: not checked */
 };
@@ -216,6 +219,7 @@ void call_other(struct bench *bench);
 /* bench_messages.c */
 void messages_ours(struct bench *bench);
 void messages_other(struct bench *bench);
+bool messages_are_trips(const struct bench *bench);              /* a call is a round trip, not a window */
 bool messages_fit(enum bench_kind kind, int ranks);              /* can that many ranks do it */
 double messages_of_call(const struct bench *bench);              /* 1 for a collective */
 

@@ -27,6 +27,7 @@ static const struct bench_kind_facts kinds[BENCH_KINDS] = {
     [BENCH_BW] = {"bw", "Bandwidth", KIND_MESSAGES, EXTENT_ONE, EXTENT_ONE},
     [BENCH_BIBW] = {"bibw", "Bi-Directional Bandwidth", KIND_MESSAGES, EXTENT_ONE, EXTENT_ONE},
     [BENCH_MBW_MR] = {"mbw_mr", "Multiple Bandwidth / Message Rate", KIND_MESSAGES, EXTENT_ONE, EXTENT_ONE},
+    [BENCH_P2P] = {"p2p", "Point-to-Point", KIND_MESSAGES, EXTENT_ONE, EXTENT_ONE},
 };
 
 const struct bench_kind_facts *kind_facts(enum bench_kind kind)
@@ -110,9 +111,7 @@ size_t input_elements(const struct bench *bench)
 /* Of point to point: does this rank receive data? */
 static bool receives(const struct bench *bench)
 {
-    enum bench_kind kind = bench->options->kind;
-
-    return kind == BENCH_LATENCY || kind == BENCH_BIBW || bench->rank >= bench->ranks / 2;
+    return messages_are_trips(bench) || bench->options->kind == BENCH_BIBW || bench->rank >= bench->ranks / 2;
 }
 
 int result_pieces(const struct bench *bench)

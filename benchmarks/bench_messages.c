@@ -4,6 +4,7 @@
  *   bw        a window of messages one way, then a short answer
  *   bibw      a window both ways at once
  *   mbw_mr    bw of all pairs at once
+ *   p2p       latency, then bw
  * A call is one of these. With --compare on device buffers, MPI's messages go through host copies, and those count.
  */
 #include "bench.h"
@@ -11,6 +12,11 @@
 #define WINDOW 64
 #define TAG_DATA 1
 #define TAG_ANSWER 2
+
+bool messages_are_trips(const struct bench *bench)
+{
+    return bench->options->kind == BENCH_LATENCY || (bench->options->kind == BENCH_P2P && !bench->windowed);
+}
 
 bool messages_fit(enum bench_kind kind, int ranks)
 {
@@ -21,6 +27,7 @@ double messages_of_call(const struct bench *bench)
 {
     switch (bench->options->kind) {
     case BENCH_LATENCY: return 2;
+    case BENCH_P2P: return bench->windowed ? WINDOW : 2;
     case BENCH_BW: return WINDOW;
     case BENCH_BIBW: return 2 * WINDOW;
     case BENCH_MBW_MR: return WINDOW * (bench->ranks / 2);
@@ -126,7 +133,7 @@ static void window_other(const struct bench *bench, bool sends, bool receives)
 
 void messages_ours(struct bench *bench)
 {
-    if (bench->options->kind == BENCH_LATENCY)
+    if (messages_are_trips(bench))
         round_trip_ours(bench);
     else
         window_ours(bench, is_first(bench) || bench->options->kind == BENCH_BIBW,
@@ -135,7 +142,7 @@ void messages_ours(struct bench *bench)
 
 void messages_other(struct bench *bench)
 {
-    if (bench->options->kind == BENCH_LATENCY)
+    if (messages_are_trips(bench))
         round_trip_other(bench);
     else
         window_other(bench, is_first(bench) || bench->options->kind == BENCH_BIBW,

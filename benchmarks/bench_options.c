@@ -11,7 +11,7 @@
 
 #include "bench.h"
 
-enum { KEY_TYPE = 256, KEY_OP, KEY_IN_PLACE, KEY_COMPARE, KEY_BOUND, KEY_JSON, KEY_FORM, KEY_ROOT, KEY_SECONDS };
+enum { KEY_TYPE = 256, KEY_OP, KEY_IN_PLACE, KEY_COMPARE, KEY_BOUND, KEY_JSON, KEY_FORM, KEY_ROOT, KEY_SECONDS, KEY_WIRE };
 
 static const struct argp_option entries[] = {
     {NULL, 0, NULL, 0, "As in the OSU micro-benchmarks:", 1},
@@ -37,6 +37,8 @@ static const struct argp_option entries[] = {
     {"root", KEY_ROOT, "RANK", 0, "Root of reduce, bcast, gather and scatter (default 0)", 2},
     {"form", KEY_FORM, "FORM", 0, "blocking (default), nonblocking (call, then wait), persistent (start, then wait)",
      2},
+    {"wire", KEY_WIRE, "WIRE", 0, "verbs, mpi or shm: what carries the data between islands, and messages (default: as "
+     "HETMPI_WIRE says)", 2},
     {NULL, 0, NULL, 0, "The figures:", 3},
     {"compare", KEY_COMPARE, "mpi", 0, "Time MPI's own blocking collective too, in turn with ours, on the same buffers "
      "(device buffers: on host copies, the copies counted). Adds its latency and the ratio, MPI's time over ours; "
@@ -214,6 +216,8 @@ static void finish(struct argp_state *state, struct bench_options *options)
         reject(state, "%s has no root: --root means nothing", name);
     else if (options->form != FORM_BLOCKING && kind_is(options->kind, KIND_MESSAGES))
         reject(state, "%s has one form: --form means nothing", name);
+    else if (options->compare && options->kind == BENCH_P2P)
+        reject(state, "p2p compares nothing: --compare is for latency and bw");
     else if (reduces && !op_known(options))
         reject(state, "--op %s is not defined for --type %s%s", op_name(options->op), options->type->name,
                op_defined(options->type, options->op) ? " here" : "");
@@ -260,6 +264,7 @@ static error_t take_option(int key, char *text, struct argp_state *state)
             reject(state, "--compare %s: only mpi", text);
         break;
     case KEY_BOUND: options->bound = true; break;
+    case KEY_WIRE: options->wire = text; break;
     case KEY_JSON: options->json = text; break;
     case KEY_SECONDS: take_seconds(state, options, text); break;
     case ARGP_KEY_ARG: reject(state, "%s: not an option", text); break;

@@ -44,7 +44,7 @@ static void print_facts(const struct bench *bench)
 
 static bool rates(enum bench_kind kind)
 {
-    return kind_is(kind, KIND_MESSAGES) && kind != BENCH_LATENCY;
+    return kind_is(kind, KIND_MESSAGES) && kind != BENCH_LATENCY && kind != BENCH_P2P;
 }
 
 void print_header(const struct bench *bench)
@@ -60,7 +60,9 @@ void print_header(const struct bench *bench)
     else
         printf("%-*s%*s", SIZE_WIDTH, "# Size", WIDTH, rate ? "Bandwidth (MB/s)" :
                kind_is(options->kind, KIND_MESSAGES) ? "Latency (us)" : "Avg Latency(us)");
-    if (options->kind == BENCH_MBW_MR)
+    if (options->kind == BENCH_P2P)
+        printf("%*s", WIDTH, "Bandwidth (MB/s)");
+    if (options->kind == BENCH_MBW_MR || options->kind == BENCH_P2P)
         printf("%*s", WIDTH, "Messages/s");
     if (options->full)
         printf("%*s%*s%*s", WIDTH, "Min Latency(us)", WIDTH, "Max Latency(us)", WIDTH, "Iterations");
@@ -92,6 +94,8 @@ void print_line(const struct bench *bench, const struct bench_result *result)
         printf("%-*zu%*.2f", SIZE_WIDTH, bench->shape.bytes, WIDTH, bytes > 0 ? bytes / result->latency : result->latency);
     if (options->kind == BENCH_MBW_MR)
         printf("%*.2f", WIDTH, 1e6 / result->latency);
+    if (options->kind == BENCH_P2P)
+        printf("%*.2f%*.2f", WIDTH, (double)bench->shape.bytes / result->window, WIDTH, 1e6 / result->window);
     if (options->full)
         printf("%*.2f%*.2f%*d", WIDTH, result->min, WIDTH, result->max, WIDTH, result->iterations);
     if (options->compare) {
@@ -144,7 +148,9 @@ void print_json(const struct bench *bench, const struct bench_result *result, vo
     add_text(object, "where", sized ? bench->device ? "device" : "host" : NULL);
     add_number(object, "latency_us", result->latency);
     add_number(object, "slowest_us", result->max);
-    add_number(object, "bandwidth_GBs", sized ? (double)bench->shape.bytes / result->latency / 1e3 : -1);
+    double message = result->window > 0 ? result->window : result->latency;
+    add_number(object, "bandwidth_GBs", sized ? (double)bench->shape.bytes / message / 1e3 : -1);
+    add_number(object, "messages_per_s", result->window > 0 ? 1e6 / result->window : -1);
     add_text(object, "other", result->other >= 0 ? "mpi" : NULL);
     add_number(object, "other_latency_us", result->other);
     add_number(object, "ratio", result->ratio);

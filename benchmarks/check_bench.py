@@ -13,12 +13,12 @@ import sys
 KEYS = {
     "collective": str, "type": (str, None), "op": (str, None), "ranks": int, "bytes": (int, None),
     "in_place": (bool, None), "where": (str, None), "latency_us": float, "slowest_us": float,
-    "bandwidth_GBs": (float, None),
+    "bandwidth_GBs": (float, None), "messages_per_s": (float, None),
     "other": (str, None), "other_latency_us": (float, None), "ratio": (float, None), "bound_us": (float, None),
     "share": (float, None), "valid": (bool, None),
 }
 REDUCTIONS = ("allreduce", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "exscan")
-MESSAGES = ("latency", "bw", "bibw", "mbw_mr")
+MESSAGES = ("latency", "bw", "bibw", "mbw_mr", "p2p")
 NO_MPI_TYPES = ("float16", "bfloat16")
 
 
@@ -82,8 +82,9 @@ def check_row(row, args, command, output):
         fail("the slowest rank is faster than the mean", output)
     if row["latency_us"] <= 0:
         fail("a latency that is not positive", output)
-    if not barrier and not near(row["bandwidth_GBs"], row["bytes"] / row["latency_us"] / 1e3):
-        fail("JSON bandwidth_GBs is not bytes / latency", output)
+    each = row["latency_us"] if name != "p2p" else 1e6 / row["messages_per_s"]
+    if not barrier and not near(row["bandwidth_GBs"], row["bytes"] / each / 1e3):
+        fail("JSON bandwidth_GBs is not bytes / time of a message", output)
 
     lacks = name in REDUCTIONS and (expected["type"] in NO_MPI_TYPES or expected["type"].startswith("float8")
                                     or expected["op"] == "avg")
@@ -99,9 +100,11 @@ def check_row(row, args, command, output):
 
 
 def columns(name, command):
-    rate = name in MESSAGES and name != "latency"
-    header = ["Bandwidth (MB/s)" if rate else "Latency (us)" if name == "latency" else "Avg Latency(us)"]
-    if name == "mbw_mr":
+    rate = name in MESSAGES and name not in ("latency", "p2p")
+    header = ["Bandwidth (MB/s)" if rate else "Latency (us)" if name in MESSAGES else "Avg Latency(us)"]
+    if name == "p2p":
+        header += ["Bandwidth (MB/s)"]
+    if name in ("mbw_mr", "p2p"):
         header += ["Messages/s"]
     if "-f" in command:
         header += ["Min Latency(us)", "Max Latency(us)", "Iterations"]
@@ -131,11 +134,11 @@ def check_run(args, command, output):
         if size != row["bytes"] or len(numbers) != len(names):
             fail(f"size {size}: {len(numbers)} figures, JSON bytes {row['bytes']}", output)
         figures = dict(zip(names, numbers))
-        rate = "Bandwidth (MB/s)" in figures
+        rate = names[0] == "Bandwidth (MB/s)"
         first, mean = numbers[0], row["latency_us"]
         if abs(first - (row["bytes"] / mean if rate else mean)) > 0.006 + 1e-5 * first:
             fail(f"size {size}: {names[0]} {first}, JSON latency_us {mean}", output)
-        if "Messages/s" in figures and not near(figures["Messages/s"], 1e6 / mean):
+        if "Messages/s" in figures and not near(figures["Messages/s"], row["messages_per_s"] or 1e6 / mean):
             fail(f"size {size}: {figures['Messages/s']} messages a second, JSON latency_us {mean}", output)
         if "-f" in command and not figures["Min Latency(us)"] <= mean + 0.01 <= figures["Max Latency(us)"] + 0.02:
             fail(f"size {size}: the mean is {mean}, least and most are {figures}", output)
