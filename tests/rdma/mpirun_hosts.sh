@@ -3,6 +3,7 @@
 # Ranks 0..N1-1 run on h1, the rest on h2. The NICs of a host are rxa0, rxa1, ... on h1 and rxb0, ... on h2; HETMPI_RAILS
 # names them, unless RDMA_RAILS_H1 and RDMA_RAILS_H2 say otherwise. Further options for mpirun: MPIRUN_OPTIONS.
 set -eu
+[ "${1:-}" != --version ] || exec mpirun --version   # scripts ask which MPI this is
 [ $# -ge 3 ] || { echo "usage: $0 N1 N2 PROGRAM..." >&2; exit 2; }
 n1=$1 n2=$2
 shift 2
