@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT 1000003u
+#define COUNT 700001u
+#define ROUND_S 100          /* a round that lasts longer hangs */
 #define RETURN_S 20.0        /* in which a healed rail must be in use again */
 #define LATE_S 10.0          /* a call that lasts so much longer than another hangs */
 
@@ -49,17 +50,17 @@ static void *fail_later(void *planned)
 }
 
 /* One allreduce: its code; *seconds of the slowest rank; *right: every element. */
-static int call(MPI_Comm comm, int round, double *seconds, bool *right)
+static int call(MPI_Comm comm, int round, size_t count, double *seconds, bool *right)
 {
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < count; i++)
         x[i] = (int32_t)i * 7 + t_rank * 13 + round;
-    memset(y, 0xA5, COUNT * sizeof *y);
+    memset(y, 0xA5, count * sizeof *y);
     T_MPI(MPI_Barrier(MPI_COMM_WORLD));
     double start = t_now();
-    int code = hetmpi_allreduce(x, y, COUNT, MPI_INT32_T, MPI_SUM, comm);
+    int code = hetmpi_allreduce(x, y, count, MPI_INT32_T, MPI_SUM, comm);
     *seconds = t_now() - start;
     *right = code == HETMPI_SUCCESS;
-    for (size_t i = 0; i < COUNT && *right; i++)
+    for (size_t i = 0; i < count && *right; i++)
         *right = y[i] == ((int32_t)i * 7 + round) * t_ranks + 13 * t_ranks * (t_ranks - 1) / 2;
     T_MPI(MPI_Allreduce(MPI_IN_PLACE, seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
     T_MPI(MPI_Allreduce(MPI_IN_PLACE, right, 1, MPI_C_BOOL, MPI_LAND, MPI_COMM_WORLD));
@@ -69,7 +70,7 @@ static int call(MPI_Comm comm, int round, double *seconds, bool *right)
 static void must_be_right(MPI_Comm comm, int round, const char *when, double *seconds)
 {
     bool right;
-    int code = call(comm, round, seconds, &right);
+    int code = call(comm, round, COUNT, seconds, &right);
     T_CHECK(right, "round %d, %s: %s: %s", round, when, code ? t_code_name(code) : "a result is wrong",
             code ? hetmpi_last_error() : "");
 }
@@ -103,12 +104,15 @@ static void lose_at_moments(int rounds, uint64_t seed)
     double worst = 0;
     for (int round = 0; round < rounds && t_failures() == 0; round++) {
         uint64_t drawn = t_hash64(seed, 3, (uint64_t)round);
+        t_watchdog(ROUND_S);
+        t_stage("round %d, set-up", round);
         MPI_Comm comm = fresh();
         double before, during, after;
         t_stage("round %d, undisturbed", round);
-        must_be_right(comm, round, "undisturbed", &before);   /* makes the links, too */
+        bool right;
+        T_OK(call(comm, round, 3000, &before, &right));   /* makes the links */
         must_be_right(comm, round, "undisturbed", &before);
-        struct planned planned = { kinds[drawn % KINDS], (int)(drawn >> 8) % RAILS,
+        struct planned planned = { kinds[drawn % KINDS], (int)((drawn >> 8) % RAILS),
                                    before * (double)((drawn >> 16) % 1000) / 1000 };
         t_stage("round %d, %s on rail %d after %.0f ms of %.0f", round, planned.kind, planned.rail, planned.seconds * 1e3,
                 before * 1e3);
@@ -128,7 +132,9 @@ static void lose_at_moments(int rounds, uint64_t seed)
         if (t_rank == 0)
             printf("round %d: %s on rail %d after %.0f ms: %.0f ms, before %.0f, after %.0f\n", round, planned.kind,
                    planned.rail, planned.seconds * 1e3, during * 1e3, before * 1e3, after * 1e3);
+        t_stage("round %d, heal", round);
         heal();
+        t_stage("round %d, free", round);
         T_MPI(MPI_Comm_free(&comm));
     }
     if (t_rank == 0)
@@ -176,7 +182,7 @@ static void lose_all(void)
     must_be_right(comm, 0, "undisturbed", &seconds);
     for (int rail = 0; rail < RAILS; rail++)
         order("down_here", rail);
-    int code = call(comm, 1, &seconds, &right);
+    int code = call(comm, 1, COUNT, &seconds, &right);
     if (goes_on)
         T_CHECK(right, "no rail left: %s: %s", t_code_name(code), hetmpi_last_error());
     else

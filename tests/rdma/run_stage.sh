@@ -4,7 +4,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 export RDMA_BUILD=$root/build/sim
-seconds=240
+seconds=480
 while getopts b:t: option; do
     case $option in
     b) RDMA_BUILD=$(cd "$OPTARG" && pwd) ;;
