@@ -17,12 +17,14 @@ static struct {
     CUresult (*retain)(CUcontext *, CUdevice);
     CUresult (*attributes)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
     CUresult (*device_attribute)(int *, CUdevice_attribute, CUdevice);
+    CUresult (*flush)(CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope);
     CUresult (*export_range)(void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
     CUresult (*write_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 } driver;
 
 static CUcontext primary;
+static int writes_seen;   /* by whom, without a flush: CU_GPU_DIRECT_RDMA_WRITES_ORDERING_* */
 
 const char *mem_backend(void)
 {
@@ -52,7 +54,8 @@ int gpu_vendor_start(void)
         {"cuCtxGetCurrent", &driver.ctx_get}, {"cuCtxPushCurrent", &driver.ctx_push},
         {"cuCtxPopCurrent", &driver.ctx_pop}, {"cuDevicePrimaryCtxRetain", &driver.retain},
         {"cuPointerGetAttributes", &driver.attributes}, {"cuDeviceGetAttribute", &driver.device_attribute},
-        {"cuMemGetHandleForAddressRange", &driver.export_range}, {"cuStreamWriteValue64", &driver.write_value},
+        {"cuMemGetHandleForAddressRange", &driver.export_range},
+        {"cuFlushGPUDirectRDMAWrites", &driver.flush}, {"cuStreamWriteValue64", &driver.write_value},
         {"cuStreamWaitValue64", &driver.wait_value},
     };
     int code = HETMPI_SUCCESS;
@@ -75,6 +78,7 @@ int gpu_vendor_use(int device)
 {
     CUresult result = driver.retain(&primary, device);
 
+    (void)driver.device_attribute(&writes_seen, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, device);
     return result == CUDA_SUCCESS ? HETMPI_SUCCESS
                                   : err_set(HETMPI_ERR_DEVICE, "device %d cannot be used (the driver answers %d): it is "
                                             "full, or its mode does not allow another process", device, (int)result);
@@ -180,6 +184,19 @@ int gpu_vendor_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset)
     *fd = made;
     *offset = at - first;
     return HETMPI_SUCCESS;
+}
+
+/* Where the device orders a NIC's writes before what it is told later, there is nothing to do. */
+int gpu_vendor_flush(void)
+{
+    CUresult result;
+
+    if (writes_seen >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
+        return HETMPI_SUCCESS;
+    result = driver.flush(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_SUPPORTED
+               ? HETMPI_SUCCESS : err_set(HETMPI_ERR_DEVICE, "what the NIC wrote cannot be flushed to device %d: the driver "
+                                          "answers %d", gpu_device(), (int)result);
 }
 
 int gpu_vendor_call_back(cudaStream_t stream, void (*function)(void *), void *data)

@@ -251,6 +251,14 @@ int mem_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset)
     return code;
 }
 
+int mem_flush_remote_writes(void)
+{
+    int code;
+
+    GPU_WITHIN(code, gpu_vendor_flush());
+    return code;
+}
+
 /*
  * Memory of other processes
  */

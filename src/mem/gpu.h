@@ -60,6 +60,7 @@ enum gpu_place gpu_vendor_place(const void *ptr);   /* the same, for copies: les
 int gpu_vendor_host_alloc(size_t bytes, void **ptr);
 int gpu_vendor_host_free(void *ptr);
 int gpu_vendor_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset);   /* as mem_dmabuf */
+int gpu_vendor_flush(void);                    /* as mem_flush_remote_writes */
 int gpu_vendor_call_back(GPU(Stream_t) stream, void (*function)(void *), void *data);
 int gpu_vendor_write_value(GPU(Stream_t) stream, void *word, uint64_t value);
 int gpu_vendor_wait_value(GPU(Stream_t) stream, void *word, uint64_t value);

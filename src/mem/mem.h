@@ -92,6 +92,8 @@ int mem_ipc_close(void *ptr);
  * The NIC's driver may still refuse it. HETMPI_ERR_UNSUPPORTED: this runtime, or its driver, has none;
  * HETMPI_ERR_DEVICE: not for this memory. */
 int mem_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset);
+/* What a NIC has written to device memory, and reported as written, is seen by device work that is queued from now on. */
+int mem_flush_remote_writes(void);
 
 /* Streams and events. A stream has one lane of work; different streams overlap. */
 int mem_stream_create(mem_stream_t **stream);              /* for the library's own work */

@@ -306,3 +306,8 @@ int mem_dmabuf(const void *ptr, size_t bytes, int *fd, uint64_t *offset)
     *offset = at - sim.arena.base;
     return HETMPI_SUCCESS;
 }
+
+int mem_flush_remote_writes(void)
+{
+    return HETMPI_SUCCESS;
+}

@@ -183,10 +183,17 @@ static CUresult pointer_attributes(unsigned n, CUpointer_attribute *which, void 
 /* The device exports no dma-buf: a memfd could not begin in the middle of another. */
 static CUresult device_attribute(int *value, CUdevice_attribute which, CUdevice device)
 {
-    if (which != CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED || device < 0 || device >= fake_devices())
+    if ((which != CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED && which != CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) ||
+        device < 0 || device >= fake_devices())
         return CUDA_ERROR_INVALID_VALUE;
-    *value = 0;
+    *value = 0;   /* no dma-buf; a NIC's writes are ordered by a flush alone */
     return CUDA_SUCCESS;
+}
+
+static CUresult flush(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)
+{
+    return target == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX && scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER
+               ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult export_range(void *handle, CUdeviceptr ptr, size_t bytes, CUmemRangeHandleType type, unsigned long long flags)
@@ -227,6 +234,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, u
         {"cuPointerGetAttributes", (void (*)(void))pointer_attributes},
         {"cuDeviceGetAttribute", (void (*)(void))device_attribute},
         {"cuMemGetHandleForAddressRange", (void (*)(void))export_range},
+        {"cuFlushGPUDirectRDMAWrites", (void (*)(void))flush},
         {"cuStreamWriteValue64", (void (*)(void))write_value}, {"cuStreamWaitValue64", (void (*)(void))wait_value},
     };
 

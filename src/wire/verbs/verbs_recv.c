@@ -100,7 +100,7 @@ static int unstage(struct verbs *v, struct verbs_in *in)
         v->straight += in->bytes;
         in->state = IN_COPIED;
         verbs_place_end(m->peer, &in->place);   /* from now on nobody may write there */
-        return HETMPI_SUCCESS;
+        return m->device ? mem_flush_remote_writes() : HETMPI_SUCCESS;
     }
     *(m->device ? &v->by_device : &v->by_cpu) += in->bytes;
     if (m->device) {
