@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import tempfile
 MOE = "--experts 4"
 WAYS = {   # name: (options, numbers of ranks, options of one rank that mean the same model, whether gloo can)
     "dp": ("", (2, 4), "", True),
+    "dp-uneven": ("--shares 6,2", (2,), "", True),
     "distopt": ("--distributed-optimizer", (2, 4), "", True),
     "distopt-overlap": ("--distributed-optimizer --overlap", (2, 4), "", True),
     "tp": ("--tp 2", (2, 4), "", True),
@@ -48,15 +48,14 @@ def run(backend, trainings, steps, into):
 
 def job(arguments, ranks, backend, trainings):
     """{name: [losses of each training of that name]} of a job of its own."""
-    with socket.socket() as s, tempfile.NamedTemporaryFile() as file:
-        s.bind(("localhost", 0))
-        environment = os.environ | {"MASTER_PORT": str(s.getsockname()[1]), "HETMPI_TIMEOUT": "300", "PYTHONWARNINGS": "ignore"}
-        s.close()
+    with tempfile.NamedTemporaryFile() as file:
+        environment = os.environ | {"HETMPI_TIMEOUT": "300", "PYTHONWARNINGS": "ignore"}
         if arguments.vendors:
             environment["HETMPI_SIM_VENDORS"] = ",".join((arguments.vendors.split(",") * ranks)[:ranks])
         command = [*shlex.split(arguments.mpiexec), str(ranks), sys.executable, os.path.abspath(__file__), "--run",
                    json.dumps([backend, trainings, arguments.steps, file.name])]
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             print(f"{backend} on {ranks} ranks ended with {done.returncode}:\n{done.stdout[-4000:]}", file=sys.stderr)
         found = {}

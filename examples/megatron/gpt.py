@@ -32,16 +32,24 @@ def text():
     return torch.frombuffer(bytearray("\n".join(topics[name] for name in sorted(topics)).encode()), dtype=torch.uint8)
 
 
-def batches(micro_batch, step_from=0):
-    """This rank's micro-batches, for ever. Sequence i of a step is the same text however many ranks share the step."""
-    data = text().long()
+def share(shares):
+    """The first sequence of a step that is this rank's, and how many are. shares: of the data parallel ranks; None: equal."""
     ranks, rank = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
-    own = GLOBAL_BATCH // ranks
-    step = step_from
+    shares = shares or [GLOBAL_BATCH // ranks] * ranks
+    if len(shares) != ranks or sum(shares) != GLOBAL_BATCH:
+        raise SystemExit(f"shares {shares}: {ranks} numbers are wanted, {GLOBAL_BATCH} together")
+    return sum(shares[:rank]), shares[rank]
+
+
+def batches(arguments, step=0):
+    """This rank's micro-batches, for ever. Sequence i of a step is the same text however the ranks share the step."""
+    device = torch.cuda.current_device()
+    data = text().long()
+    first, own = share(arguments.shares)
     while True:
-        for first in range(rank * own, (rank + 1) * own, micro_batch):
-            begin = [(step * GLOBAL_BATCH + i) * 997 % (len(data) - LENGTH - 1) for i in range(first, first + micro_batch)]
-            yield torch.stack([data[b:b + LENGTH + 1] for b in begin])
+        for at in range(first, first + own, arguments.micro_batch):
+            begin = [(step * GLOBAL_BATCH + i) * 997 % (len(data) - LENGTH - 1) for i in range(at, at + arguments.micro_batch)]
+            yield torch.stack([data[b:b + LENGTH + 1] for b in begin]).to(device)
         step += 1
 
 
@@ -129,14 +137,17 @@ def build(arguments):
     return model
 
 
-def forward_step(iterator, model):
-    tokens = next(iterator)
-    positions = torch.arange(LENGTH).expand(len(tokens), LENGTH)
-    mask = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool).triu(1)     # true: not seen
-    losses = model(tokens[:, :-1].contiguous(), positions, mask, labels=tokens[:, 1:].contiguous())
+def forward_step(weight):
+    """The function that Megatron calls with a micro-batch. weight: of this rank's mean loss in the mean over the ranks."""
+    def forward(iterator, model):
+        tokens = next(iterator)
+        positions = torch.arange(LENGTH, device=tokens.device).expand(len(tokens), LENGTH)
+        mask = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool, device=tokens.device).triu(1)     # true: not seen
+        losses = model(tokens[:, :-1].contiguous(), positions, mask, labels=tokens[:, 1:].contiguous())
+        return losses, mean
 
     def mean(losses):
-        loss = losses.float().mean()
+        loss = losses.float().mean() * weight
         return loss, {"loss": loss.detach().clone()}   # Megatron scales the other in place
 
-    return losses, mean
+    return forward

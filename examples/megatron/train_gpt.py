@@ -19,6 +19,8 @@ def options(words=None):
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--layout", help="layers of the pipeline's stages, as Megatron writes them: Et*3|t*5L")
     parser.add_argument("--micro-batch", type=int, default=2)
+    parser.add_argument("--shares", type=lambda text: [int(n) for n in text.split(",")],
+                        help="sequences of a step for each data parallel rank: 6,2")
     parser.add_argument("--tp", type=int, default=1, help="ranks that share each tensor")
     parser.add_argument("--sp", action="store_true", help="... and the sequence between")
     parser.add_argument("--pp", type=int, default=1, help="stages of the pipeline")
@@ -33,22 +35,13 @@ def options(words=None):
 
 
 def start(backend, cuda=False):
-    """Sets the device and the backend up. MPI's launcher tells hetmpi all; others want a rendezvous, which mpirun's variables
-    are turned into here."""
+    """Sets the device and the backend up. Rank, size and the store's address come from MPI, for every backend."""
     if cuda:
         torch.cuda.set_device(int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", 0)) % torch.cuda.device_count())
     else:
         import cpu_device
         cpu_device.use_cpu()
-    if backend == "hetmpi":
-        dist.init_process_group("hetmpi", init_method="hetmpi://")
-        return
-    for name, alone in (("RANK", "0"), ("WORLD_SIZE", "1")):
-        mpi = name.replace("WORLD_", "")
-        os.environ.setdefault(name, os.environ.get(f"OMPI_COMM_WORLD_{mpi}", os.environ.get(f"PMI_{mpi}", alone)))
-    os.environ.setdefault("MASTER_ADDR", "localhost")
-    os.environ.setdefault("MASTER_PORT", "29500")
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, init_method="hetmpi://")
 
 
 def state(model, optimizer, loading=False):
@@ -91,7 +84,8 @@ def train(arguments, speak=print):
         model, use_gloo_process_groups=False)
     first = load(arguments.load, model, optimizer) if arguments.load else 0
 
-    iterators = [gpt.batches(arguments.micro_batch, first) for _ in model]
+    iterators = [gpt.batches(arguments, first) for _ in model]
+    _, own = gpt.share(arguments.shares)
     run = get_forward_backward_func()
     ranks = parallel_state.get_data_parallel_world_size()
     last = parallel_state.is_pipeline_last_stage(ignore_virtual=True)
@@ -101,10 +95,11 @@ def train(arguments, speak=print):
         for chunk in model:
             chunk.zero_grad_buffer()
         optimizer.zero_grad()
-        results = run(forward_step_func=gpt.forward_step, data_iterator=iterators if arguments.vpp else iterators[0],
+        results = run(forward_step_func=gpt.forward_step(own * ranks / gpt.GLOBAL_BATCH),
+                      data_iterator=iterators if arguments.vpp else iterators[0],
                       model=model if arguments.vpp else model[0], seq_length=gpt.LENGTH,
-                      num_microbatches=gpt.GLOBAL_BATCH // ranks // arguments.micro_batch,
-                      micro_batch_size=arguments.micro_batch, forward_only=False)
+                      num_microbatches=own // arguments.micro_batch, micro_batch_size=arguments.micro_batch,
+                      forward_only=False)
         optimizer.step()
         if last:
             loss = torch.stack([result["loss"] for result in results]).mean()
