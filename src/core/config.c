@@ -412,8 +412,8 @@ static int load_environment(struct cfg *cfg, enum cfg_origin origins[SETTINGS], 
             continue;
         entry += PREFIX_LENGTH;
         snprintf(name, sizeof(name), "%.*s", (int)(equals - entry), entry);
-        /* TEST_*: for the test programs, which are started in this environment too. */
-        if (strcmp(name, "CONFIG") == 0 || strncmp(name, "TEST_", 5) == 0)
+        /* ROOT: where builds find an installed tree. TEST_*: for the test programs, which are started here too. */
+        if (strcmp(name, "CONFIG") == 0 || strcmp(name, "ROOT") == 0 || strncmp(name, "TEST_", 5) == 0)
             continue;
         setting = find(name);
         code = setting ? assign(cfg, setting, equals + 1, &source) : unknown(&source, name);

@@ -53,7 +53,7 @@ static int markdown(void)
            "also be given for one communicator, as an\n`MPI_Info` key in lower case to `hetmpi_comm_attach`; that wins "
            "over both. Settings marked *same* must be equal on all ranks of a\ncommunicator. Unknown names and bad values "
            "are errors, found at the first call. `hetmpi_info` lists the values in force here.\nNames beginning with "
-           "`HETMPI_TEST_` are left to test programs.\n\n"
+           "`HETMPI_TEST_` are left to test programs, and `HETMPI_ROOT` to builds.\n\n"
            "| Name | Default | Values | Meaning | |\n|---|---|---|---|---|\n");
     for (size_t i = 0; i < cfg_rows(); i++) {
         const struct cfg_row *row = cfg_row(i);

@@ -128,7 +128,7 @@ static void environment(void **state)
                           "HETMPI_DEVICE=3", "HETMPI_SIM_VENDORS=nvidia,amd", "HETMPI_SIM_NODES=0,1",
                           "HETMPI_SIM_BANDWIDTH=200M", "HETMPI_SIM_LATENCY=5us", "HETMPI_SPIN=0",
                           "HETMPI_PROGRESS=wait", "HETMPI_TEST_RANKS=4", "HETMPI_TEST_ANYTHING=x",
-                          "HETMPIX=not ours", "hetmpi_wire=nor this"), 0);
+                          "HETMPI_ROOT=/opt/hetmpi", "HETMPIX=not ours", "hetmpi_wire=nor this"), 0);
     assert_string_equal(cfg.islands, "n,n,a");
     assert_int_equal(cfg.wire, CFG_WIRE_SHM);
     assert_int_equal(cfg.provider, CFG_PROVIDER_MPI);
