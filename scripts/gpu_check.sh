@@ -2,6 +2,7 @@
 # Runs the GPU tests and benchmarks of a build on the machine at hand, with whatever GPUs it has, and prints one table;
 # exits non-zero when anything was wrong. Two ranks or more may share a GPU: then once as they are, taking turns, and once
 # under MPS, where their work runs together.
+# With HETMPI_TEST_PYTHON=PYTHON, one that has torch and the package hetmpi on this build, the process group backend too.
 # Usage: gpu_check.sh [BUILD]   (default build/cuda; the build may have been made on another machine)
 set -uo pipefail
 build=$(cd "${1:-$(dirname "$0")/../build/cuda}" && pwd) || exit 1
@@ -66,6 +67,11 @@ for name in bcast allgather reduce_scatter_block alltoall; do
     bench a,a 2 $name -m 64M:64M
 done
 bench a,b 2 latency -m 8:64M
+if [ -n "${HETMPI_TEST_PYTHON:-}" ]; then
+    echo "== torch${mps:+, under MPS}"
+    HETMPI_ISLANDS=a,b timeout 300 "$mpirun" -n 2 "$HETMPI_TEST_PYTHON" \
+        "$(dirname "$0")/../integrations/python/tests/torch_gpu.py" 2>&1 || failed=$((failed + 1))
+fi
 [ -z "$mps" ] || echo quit | nvidia-cuda-mps-control
 echo "gpu_check: $failed failed"
 [ "$failed" = 0 ]

@@ -36,13 +36,14 @@ public:
         if (mode == Mode::BLOCKING) {
             check(call, blocking(arguments..., comm));
         } else if (mode == Mode::STREAM) {
-            check(call, on_stream(arguments..., comm, stream->native_handle()));
+            check(call, on_stream(arguments..., comm, stream_handle()));
         } else {
             requests.push_back(HETMPI_REQUEST_NULL);
             check(call, nonblocking(arguments..., comm, &requests.back()));
         }
     }
 
+    hetmpi_stream_t stream_handle() const;
     /* Brings results into tensors that the library could not write itself. */
     void copy_back();
 

@@ -10,22 +10,6 @@ namespace hetmpi_torch {
 
 using Clock = std::chrono::steady_clock;
 
-Launch::~Launch()
-{
-    if (!requests.empty())
-        Completion::get().watch(c10::make_intrusive<HostWork>(std::move(*this), c10d::OpType::UNKNOWN,
-                                                              std::vector<at::Tensor>()));
-}
-
-void Launch::copy_back()
-{
-    at::NoGradGuard no_grad;
-
-    for (auto &[to, from] : copies)
-        to.detach().copy_(from);
-    copies.clear();
-}
-
 static c10::intrusive_ptr<c10::ivalue::Future> new_future(std::vector<c10::Device> devices)
 {
     return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
