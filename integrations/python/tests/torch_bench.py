@@ -18,13 +18,13 @@ def clock(function, calls):
     return (time.perf_counter() - began) / calls * 1e6
 
 
-def interleaved(pair, calls, blocks=9):
-    """Microseconds of both, medians over blocks that take turns."""
-    times = [[], []]
-    for function in pair:
+def interleaved(functions, calls, blocks=9):
+    """Microseconds of each, medians over blocks that take turns."""
+    times = [[] for _ in functions]
+    for function in functions:
         clock(function, calls // 4 + 1)
     for _ in range(blocks):
-        for side, function in enumerate(pair):
+        for side, function in enumerate(functions):
             dist.barrier()
             times[side].append(clock(function, calls))
     return [statistics.median(side) for side in times]
@@ -69,8 +69,7 @@ def ddp(groups):
         with nets[0].no_sync():
             step(nets[0])
 
-    compute = statistics.median(clock(silent, 3) for _ in range(5))
-    hetmpi, other = interleaved([lambda net=net: step(net) for net in nets], 3, blocks=7)
+    compute, hetmpi, other = interleaved([silent, *(lambda net=net: step(net) for net in nets)], 3)
     report("DDP step of 10 M parameters, communication", hetmpi - compute, other - compute, "0.9")
     if dist.get_rank() == 0:
         print(f"  (computing {compute:.0f} us; step on hetmpi {hetmpi:.0f} us, on gloo {other:.0f} us)", flush=True)
