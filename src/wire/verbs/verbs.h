@@ -13,16 +13,16 @@
  *           place and no receive request for.
  *   credit  how many entries of the ring have been released.
  *   data    a stripe of a larger message. The receiver begins those: when a receive is posted it grants the sender
- *           pieces of memory (registered slots), and the sender writes there (verbs_recv.c, verbs_send.c). A piece is
- *           striped over the links by what they were measured to carry.
+ *           pieces of memory, registered slots or the message's own (verbs_place.c), and the sender writes there
+ *           (verbs_recv.c, verbs_send.c). A piece is striped over the links by what they were measured to carry.
  *   probe   nothing.
  * So a message that nobody asked for yet can only be a small one, and is set aside.
  *
  * Messages are named by (op, chunk, channel). Each link counts what was sent and received over it: when it is lost both
  * ends close it and tell each other how much arrived, and the rest goes over the other links (verbs_loss.c).
  *
- * Whatever comes from the network is checked before it is used; keys for remote access cover a ring or a slot each and
- * are good in one communicator's protection domain only.
+ * Whatever comes from the network is checked before it is used; keys for remote access cover a ring, a slot or what
+ * was granted of a message, and are good in one communicator's protection domain only.
  */
 #ifndef HETMPI_VERBS_H
 #define HETMPI_VERBS_H
