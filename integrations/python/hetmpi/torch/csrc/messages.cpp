@@ -113,11 +113,12 @@ static bool wait_until(hetmpi_request_t *request, std::chrono::steady_clock::tim
     }
 }
 
-/* Rank 0 hears of every rank, then tells them. A rank that is not heard of in time ends the group, and is named. */
+/* Rank 0 hears of every rank, then tells them. A rank that is not heard of in time ends the group, and is named: the
+ * others give rank 0, which may have come later, twice the time. */
 void HetmpiBackend::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_all_ranks)
 {
     bool set = options.timeout != c10d::kUnsetTimeout && options.timeout.count() > 0;
-    auto end = std::chrono::steady_clock::now() + (set ? options.timeout : group_->timeout);
+    auto end = std::chrono::steady_clock::now() + (set ? options.timeout : group_->timeout) * (getRank() ? 2 : 1);
     MPI_Comm comm = group_->comm();
     std::vector<hetmpi_request_t> requests(std::max(getSize(), 2), HETMPI_REQUEST_NULL);
     std::vector<int> missing;
