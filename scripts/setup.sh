@@ -7,7 +7,7 @@ demo=(gcc libc6-dev make cmake ninja-build pkg-config python3 openmpi-bin libope
       libibverbs-dev zlib1g-dev gnuplot-nox)
 rdma=(qemu-system-x86 rdma-core ibverbs-providers ibverbs-utils iproute2 busybox-static xz-utils)
 check=("${demo[@]}" "${rdma[@]}" g++ gfortran python3-dev python3-venv mpich libmpich-dev mandoc)
-ci=("${check[@]}" clang libclang-rt-14-dev libamdhip64-dev)
+ci=("${check[@]}" clang libclang-rt-14-dev hipcc libamdhip64-dev)
 
 case ${1:-} in
     demo) wanted=("${demo[@]}") ;;

@@ -14,6 +14,17 @@
 
 static struct cfg defaults;
 
+/* A library for GPUs where none can be used is told apart from one that works. */
+static void print_device(void)
+{
+    void *memory;
+
+    if (hetmpi_malloc(1, HETMPI_MEM_DEVICE, &memory))
+        printf("No device: %s\n", hetmpi_last_error());
+    else
+        hetmpi_free(memory);
+}
+
 static int list(void)
 {
     static const char *const origins[] = {"default", "file", "environment"};
@@ -24,8 +35,9 @@ static int list(void)
         fprintf(stderr, "hetmpi_info: %s\n", err_text());
         return EXIT_FAILURE;
     }
-    printf("%s\n\n", hetmpi_build_info());
-    printf("%-25s %-16s %-12s %s\n", "Name", "Value", "Origin", "Meaning");
+    printf("%s\n", hetmpi_build_info());
+    print_device();
+    printf("\n%-25s %-16s %-12s %s\n", "Name", "Value", "Origin", "Meaning");
     for (size_t i = 0; i < cfg_rows(); i++) {
         char name[64];
 
