@@ -26,7 +26,7 @@ for preset in "$@"; do
     host) options+=(-LE "one_thread") ;;
     *clang*) options+=(-L "unit|fuzz" -LE "one_thread") ;;
     *asan*) options+=(-LE "big|bench|planted|many") ;;
-    *tsan*) options+=(-LE "big|bench|planted|many|one_thread") ;;
+    *tsan*) options+=(-LE "big|bench|planted|many|one_thread|fake") ;;
     *-mpich) options+=(-LE "unit|bench|many|fake") ;;
     esac
     ctest --preset "$preset" "${options[@]}" | tee "build/$preset/check.log"

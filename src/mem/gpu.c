@@ -128,6 +128,7 @@ int mem_init(const struct mem_setup *setup)
 void mem_fini(void)
 {
     gpu_streams_clear();
+    gpu_release_clear();
 }
 
 const char *mem_vendor(void)
@@ -168,13 +169,24 @@ void mem_chunk_limits(size_t *least, size_t *most)
  * Memory
  */
 
+static int allocate(size_t bytes, void **memory)
+{
+    gpu_release_aside();
+    return gpu_result(GPU(Malloc)(memory, bytes), "%zu bytes of memory of device %d", bytes, gpu_device());
+}
+
+static int free_device(void *ptr)
+{
+    return gpu_result(GPU(Free)(ptr), "free of device memory %p", ptr);
+}
+
 int mem_alloc(size_t bytes, void **ptr)
 {
     void *memory = NULL;
     int code = HETMPI_SUCCESS;
 
     if (bytes > 0)
-        GPU_CALL(code, GPU(Malloc)(&memory, bytes), "%zu bytes of memory of device %d", bytes, gpu_device());
+        GPU_WITHIN(code, allocate(bytes, &memory));
     if (!code)
         *ptr = memory;
     return code;
@@ -185,7 +197,7 @@ int mem_free(void *ptr)
     int code = HETMPI_SUCCESS;
 
     if (ptr)
-        GPU_CALL(code, GPU(Free)(ptr), "free of device memory %p", ptr);
+        GPU_WITHIN(code, gpu_release(ptr, free_device));
     return code;
 }
 
@@ -205,7 +217,7 @@ int mem_host_free(void *ptr)
     int code = HETMPI_SUCCESS;
 
     if (ptr)
-        GPU_WITHIN(code, gpu_vendor_host_free(ptr));
+        GPU_WITHIN(code, gpu_release(ptr, gpu_vendor_host_free));
     return code;
 }
 

@@ -3,6 +3,7 @@
  * both (gpu_names.h). What differs between them is behind the gpu_vendor_ functions.
  *
  *   gpu.c          the device, its memory, what a pointer is, memory of other processes
+ *   gpu_free.c     freeing memory while streams wait
  *   gpu_stream.c   streams, events, copies
  *   gpu_kernels.cu reductions, compiled by nvcc or hipcc
  *   cuda.c, hip.c  what one vendor has to itself: contexts, pointer attributes, values written and awaited by streams
@@ -46,6 +47,12 @@ int gpu_result(GPU(Error_t) answer, const char *what, ...) __attribute__((format
 #define GPU_CALL(code, call, ...) GPU_WITHIN(code, gpu_result(call, __VA_ARGS__))
 
 void gpu_streams_clear(void);    /* gpu_stream.c: frees what it holds */
+
+/* ---- gpu_free.c. The device is current in all but the last. */
+int gpu_wait_value(GPU(Stream_t) stream, _Atomic uint64_t *word, uint64_t value);
+int gpu_release(void *ptr, int (*release)(void *ptr));   /* now, or by a later call once no stream waits for a value */
+void gpu_release_aside(void);                            /* what was put aside, if no stream waits */
+void gpu_release_clear(void);
 
 /* ---- cuda.c, hip.c */
 struct gpu_pointer { bool known, device; void *base; size_t bytes; uint64_t id; int ordinal; };

@@ -259,7 +259,7 @@ int mem_stream_wait_value(mem_stream_t *stream, _Atomic uint64_t *word, uint64_t
 
     if (gpu_one_queue())
         return wait_here(word, value);
-    GPU_WITHIN(code, gpu_vendor_wait_value(native(stream), (void *)word, value));
+    GPU_WITHIN(code, gpu_wait_value(native(stream), word, value));
     return code;
 }
 

@@ -64,7 +64,7 @@ void mem_chunk_limits(size_t *least, size_t *most);
 
 /* Memory. mem_alloc gives device memory (host memory where mem_has_device() is false); at least 256-byte aligned. */
 int mem_alloc(size_t bytes, void **ptr);
-int mem_free(void *ptr);                 /* waits for the device's work on it; NULL is fine */
+int mem_free(void *ptr);                 /* after the device's work on it, which may be later; NULL is fine */
 int mem_host_alloc(size_t bytes, void **ptr);   /* pinned host memory */
 int mem_host_free(void *ptr);
 int mem_host_register(void *ptr, size_t bytes); /* pins existing host memory, a shared mapping too */
