@@ -14,11 +14,13 @@ all:
 	cmake --preset sim
 	cmake --build --preset sim -j $(JOBS)
 
+# On simulated devices where the machine has no GPU; `make demo BACKEND=cuda` (hip, sim) forces one.
+demo: DEMO := $(or $(BACKEND),$(shell scripts/backend.sh))
 demo:
 	scripts/setup.sh demo
-	cmake --preset sim
-	cmake --build --preset sim -j $(JOBS) --target train_digits
-	scripts/demo.sh
+	cmake --preset $(DEMO)
+	cmake --build --preset $(DEMO) -j $(JOBS) --target train_digits
+	scripts/demo.sh $(DEMO)
 
 check:
 	scripts/setup.sh check
