@@ -90,9 +90,9 @@ part_collectives_1_1() { collectives 1 1; }
 part_collectives_2_2() { collectives 2 2; }
 part_collectives_3_1() { collectives 3 1; }
 part_messages() {
-    on_hosts 1 1 "$build/tests/mpi/p2p" && on_hosts 2 1 "$build/tests/mpi/p2p_random" 5 "${SEED:-1}" multiple
+    on_hosts 1 1 "$build/tests/mpi/p2p" && on_hosts 2 1 "$build/tests/mpi/p2p_random" 5 "${RDMA_SEED:-1}" multiple
 }
-part_fuzz() { on_hosts 2 1 "$build/tests/mpi/fuzz_collectives" "${FUZZ_SECONDS:-20}" "${SEED:-1}" multiple; }
+part_fuzz() { on_hosts 2 1 "$build/tests/mpi/fuzz_collectives" "${RDMA_FUZZ_SECONDS:-20}" "${RDMA_SEED:-1}" multiple; }
 part_depth() { HETMPI_QUEUE_DEPTH=8 HETMPI_CHUNK=4K HETMPI_STAGING=64K on_hosts 1 1 "$build/tests/mpi/p2p_random" 4 7 multiple; }
 # Root may lock what it likes: without that capability the limit counts.
 part_memlock() {
@@ -109,7 +109,7 @@ part_netem() {
     done
     on_hosts 1 1 "$build/tests/mpi/p2p_random" 3 13 multiple
 }
-part_moments() { rail_loss moments "${ROUNDS:-20}" "${SEED:-1}"; }
+part_moments() { rail_loss moments "${RDMA_ROUNDS:-20}" "${RDMA_SEED:-1}"; }
 part_return() { rail_loss return; }
 part_lost_error() { HETMPI_RAILS_LOST=error rail_loss all; }
 part_lost_mpi() { HETMPI_RAILS_LOST=mpi rail_loss all; }
