@@ -1,0 +1,49 @@
+/* The values in our copy of CUDA's headers are CUDA's: compiled with each of the two, where CUDA is installed. */
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#define SAME(name, value) _Static_assert((int)(name) == (value), #name)
+
+SAME(CUDA_SUCCESS, 0);
+SAME(CUDA_ERROR_INVALID_VALUE, 1);
+SAME(CUDA_ERROR_INVALID_DEVICE, 101);
+SAME(CUDA_ERROR_INVALID_CONTEXT, 201);
+SAME(CUDA_ERROR_NOT_SUPPORTED, 801);
+SAME(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2);
+SAME(CU_POINTER_ATTRIBUTE_BUFFER_ID, 7);
+SAME(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8);
+SAME(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9);
+SAME(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 10);
+SAME(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 11);
+SAME(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12);
+SAME(CU_MEMORYTYPE_HOST, 1);
+SAME(CU_MEMORYTYPE_DEVICE, 2);
+SAME(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 124);
+SAME(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1);
+SAME(CU_STREAM_WRITE_VALUE_DEFAULT, 0);
+SAME(CU_STREAM_WAIT_VALUE_GEQ, 0);
+SAME(cudaSuccess, 0);
+SAME(cudaErrorInvalidValue, 1);
+SAME(cudaErrorMemoryAllocation, 2);
+SAME(cudaErrorNoDevice, 100);
+SAME(cudaErrorInvalidDevice, 101);
+SAME(cudaErrorMapBufferObjectFailed, 205);
+SAME(cudaErrorInvalidResourceHandle, 400);
+SAME(cudaErrorNotReady, 600);
+SAME(cudaErrorIllegalAddress, 700);
+SAME(cudaErrorLaunchFailure, 719);
+SAME(cudaErrorStreamCaptureUnsupported, 900);
+SAME(cudaEventDisableTiming, 2);
+SAME(cudaStreamNonBlocking, 1);
+SAME(cudaIpcMemLazyEnablePeerAccess, 1);
+SAME(cudaEnableDefault, 0);
+SAME(cudaHostAllocPortable, 1);
+SAME(cudaHostAllocMapped, 2);
+SAME(cudaHostRegisterPortable, 1);
+SAME(cudaHostRegisterMapped, 2);
+SAME(cudaMemcpyDefault, 4);
+SAME(cudaDevAttrMultiProcessorCount, 16);
+SAME(cudaStreamCaptureModeRelaxed, 2);
+SAME(cudaDriverEntryPointSuccess, 0);
+SAME(sizeof(cudaIpcMemHandle_t), 64);
+SAME(sizeof(CUdeviceptr), 8);
