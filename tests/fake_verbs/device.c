@@ -100,7 +100,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     made->dmabuf_error = error_setting("FAKE_VERBS_DMABUF");
     made->peer_error = error_setting("FAKE_VERBS_PEER");
     made->fail_from = fail_from(device);
-    made->move = !move || strcmp(move, "0") != 0;
+    made->move_most = move ? strtoull(move, NULL, 0) : SIZE_MAX;
     made->context.ops.poll_cq = fake_poll_cq;
     made->context.ops.req_notify_cq = fake_req_notify_cq;
     made->context.ops.post_srq_recv = fake_post_srq_recv;

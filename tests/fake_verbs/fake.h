@@ -14,7 +14,8 @@
  *   FAKE_VERBS_DMABUF    ok, or the error of ibv_reg_dmabuf_mr, as EOPNOTSUPP (ok)
  *   FAKE_VERBS_PEER      the same of ibv_reg_mr for addresses that this process cannot touch: device memory (ok)
  *   FAKE_VERBS_MEMLOCK   bytes of host memory that can be registered, as with ulimit -l (no limit)
- *   FAKE_VERBS_MOVE      0: bytes are not moved, all else happens, to measure what a sender costs (1)
+ *   FAKE_VERBS_MOVE      the most bytes of one write that are moved; of larger ones all else happens, to measure what a sender
+ *                        costs: 8192 leaves the wire its control messages (no limit)
  *   FAKE_VERBS_FAIL      DEVICE:N, the N-th post on that device in this process, and all later ones, get no answer
  */
 #ifndef FAKE_VERBS_H
@@ -115,7 +116,7 @@ struct fake_context {
     struct ibv_context context;
     int dmabuf_error, peer_error;
     size_t memlock;
-    bool move;
+    size_t move_most;
     uint64_t fail_from;          /* posts, from 1; 0: never */
     _Atomic uint64_t posts;
     _Atomic size_t locked;

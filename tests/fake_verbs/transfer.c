@@ -173,7 +173,7 @@ static enum ibv_wc_status transfer(struct fake_qp *mine, const struct ibv_send_w
     region = fake_find(mine->peer, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, bytes, IBV_ACCESS_REMOTE_WRITE, place->pd);
     if (!region)
         return IBV_WC_REM_ACCESS_ERR;
-    if (context->move)
+    if (bytes <= context->move_most)
         status = move(mine->peer, region, wr->wr.rdma.remote_addr, from, wr->num_sge, bytes);
 tell:
     if (!status && wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
