@@ -87,10 +87,9 @@ def death(folder):
             net(torch.ones(2, 300)).sum().backward()
             optimizer.step()
     except Exception as error:
-        report = pathlib.Path(folder, f"rank.{rank}")
-        text = f"{time.monotonic() - began:.2f} {type(error).__name__}: {error}"
-        report.with_suffix(".new").write_text(text)
-        report.with_suffix(".new").rename(report)
+        report = pathlib.Path(folder, f"new.{rank}")
+        report.write_text(f"{time.monotonic() - began:.2f} {type(error).__name__}: {error}")
+        report.rename(pathlib.Path(folder, f"rank.{rank}"))
         os._exit(0)
 
 
