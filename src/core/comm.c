@@ -468,8 +468,15 @@ int comm_region_publish(struct comm *comm, enum ctl_region_kind kind, const stru
         region->name = *name;
     if (ipc)
         region->ipc = *ipc;
-    atomic_store_explicit(&region->ready, name || ipc ? 1 : 2, memory_order_release);
+    atomic_store_explicit(&region->ready, 1, memory_order_release);
     return HETMPI_SUCCESS;
+}
+
+int comm_region_lost(struct comm *comm, enum ctl_region_kind kind, int code)
+{
+    code = comm_lose_call(comm, code);
+    atomic_store_explicit(&comm->ctl->region[kind].ready, 2, memory_order_release);
+    return code;
 }
 
 int comm_region_name(struct comm *comm, int rank, enum ctl_region_kind kind, struct seg_name *name, mem_ipc_t *ipc)

@@ -198,6 +198,9 @@ enum { TAG_WIRE = 0, TAG_ISLAND = 8192, TAG_MEET = 16384, TAG_NOTICE = 16386, TA
 #define COMM_AGAIN (-1)
 int comm_region_publish(struct comm *comm, enum ctl_region_kind kind, const struct seg_name *name, const mem_ipc_t *ipc);
 int comm_region_name(struct comm *comm, int rank, enum ctl_region_kind kind, struct seg_name *name, mem_ipc_t *ipc);
+/* There is none, for the reason that is this thread's error: all ranks are told that first, then that none will come, so that
+ * whoever waits for it reports the reason. Returns the code of the communicator's failure. */
+int comm_region_lost(struct comm *comm, enum ctl_region_kind kind, int code);
 /* The rank that speaks for this rank's group of ranks that share memory. */
 static inline int comm_leader(const struct comm *comm) { return comm->ctl ? comm->local[0] : comm->rank; }
 /* Its control segment, which has what is the group's; NULL: one rank alone. */

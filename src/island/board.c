@@ -106,8 +106,7 @@ static int make_board(struct board *b)
     return comm_region_publish(b->island.comm, REGION_BOARD, &name, NULL);
 
 tell:   /* the others must not wait for this board */
-    comm_region_publish(b->island.comm, REGION_BOARD, NULL, NULL);
-    return code;
+    return comm_region_lost(b->island.comm, REGION_BOARD, code);
 }
 
 /* Maps the board of a member, once. COMM_AGAIN: it is not there yet. */

@@ -151,9 +151,7 @@ fail:
     free(shm->free);
     shm->slots = NULL;
     shm->free = NULL;
-    /* Tells the peers; the first error is the one to report. */
-    comm_region_publish(comm, shm_region_kind(shm), NULL, NULL);
-    return rc;
+    return comm_region_lost(comm, shm_region_kind(shm), rc);
 }
 
 /* A peer's slots in device memory. *fit: they are as many as its shape says. */
