@@ -96,7 +96,7 @@ static void doctor_begin(struct doctor *doctor)
     doctor->facts = json_object_new_object();
     doctor->findings = json_object_new_array();
     doctor->pairs = json_object_new_array();
-    json_object_object_add(doctor->facts, "host", json_object_new_string(doctor->host));
+    add_text(doctor->facts, "host", doctor->host);
 }
 
 static void doctor_end(struct doctor *doctor)

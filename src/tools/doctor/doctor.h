@@ -10,6 +10,7 @@
  *   ranks.c     MPI, hetmpi, and a test of every rank and every pair
  *   gather.c    everybody's answers to rank 0
  *   print.c     text and JSON
+ *   fields.c    fields of JSON objects
  *
  * Facts and findings are JSON objects from the beginning: they travel and are printed as such.
  */
@@ -53,6 +54,11 @@ struct doctor {
 /* what: printf-like. cost, mend: what it costs, and the command or the step that mends it; "" for nothing. */
 void find(struct doctor *doctor, enum severity severity, const char *topic, const char *cost, const char *mend,
           const char *what, ...) __attribute__((format(printf, 6, 7)));
+
+/* ---- fields.c. A field that is not there is "" and 0. */
+void add_text(struct json_object *object, const char *key, const char *text);
+const char *text_of(struct json_object *object, const char *key);
+double number_of(struct json_object *object, const char *key);
 
 /* ---- files.c. Paths are printf-like, without the root. */
 /* The file's text without the last end of line; false, and "": none. */

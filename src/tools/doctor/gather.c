@@ -22,21 +22,14 @@ void find(struct doctor *doctor, enum severity severity, const char *topic, cons
     va_start(arguments, what);
     vsnprintf(text, sizeof(text), what, arguments);
     va_end(arguments);
-    json_object_object_add(finding, "severity", json_object_new_string(severity_names[severity]));
-    json_object_object_add(finding, "topic", json_object_new_string(topic));
-    json_object_object_add(finding, "what", json_object_new_string(text));
-    json_object_object_add(finding, "cost", json_object_new_string(cost));
-    json_object_object_add(finding, "mend", json_object_new_string(mend));
+    add_text(finding, "severity", severity_names[severity]);
+    add_text(finding, "topic", topic);
+    add_text(finding, "what", text);
+    add_text(finding, "cost", cost);
+    add_text(finding, "mend", mend);
     json_object_array_add(nodes, json_object_new_string(doctor->host));
     json_object_object_add(finding, "nodes", nodes);
     json_object_array_add(doctor->findings, finding);
-}
-
-static const char *text_of(struct json_object *object, const char *key)
-{
-    const char *text = json_object_get_string(json_object_object_get(object, key));
-
-    return text ? text : "";
 }
 
 static enum severity severity_of(struct json_object *finding)
@@ -130,11 +123,6 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double number_of(struct json_object *object, const char *key)
-{
-    return json_object_get_double(json_object_object_get(object, key));
-}
-
 /* Pairs of one kind (on a node, between nodes) should be about as fast as each other. */
 static void check_speed(struct doctor *doctor, struct json_object *pairs, bool same_node)
 {
@@ -181,7 +169,7 @@ static struct json_object *report_new(const struct doctor *doctor)
     static const char *const lists[] = {"nodes", "ranks", "pairs", "findings"};
     struct json_object *report = json_object_new_object();
 
-    json_object_object_add(report, "hetmpi", json_object_new_string(hetmpi_version()));
+    add_text(report, "hetmpi", hetmpi_version());
     json_object_object_add(report, "seconds", json_object_new_double(doctor->options.seconds));
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         json_object_object_add(report, lists[i], json_object_new_array());
@@ -201,8 +189,8 @@ static void finish(struct doctor *doctor, struct json_object *report)
     check_speed(doctor, pairs, false);
     for (size_t i = 0; i < json_object_array_length(doctor->findings); i++)
         merge_finding(json_object_object_get(report, "findings"), json_object_array_get_idx(doctor->findings, i));
-    json_object_object_add(report, "verdict", json_object_new_string(
-        json_object_array_length(json_object_object_get(report, "findings")) == 0 ? "healthy" : severity_names[report_worst(report)]));
+    add_text(report, "verdict", json_object_array_length(json_object_object_get(report, "findings")) == 0 ?
+             "healthy" : severity_names[report_worst(report)]);
 }
 
 static struct json_object *answer_of(const struct doctor *doctor)

@@ -28,11 +28,6 @@ int facts_nics(const struct doctor *doctor)
     return (int)json_object_array_length(json_object_object_get(doctor->facts, "nics"));
 }
 
-static void add_text(struct json_object *object, const char *key, const char *text)
-{
-    json_object_object_add(object, key, json_object_new_string(text));
-}
-
 static bool gid_is_set(const char *gid)
 {
     return strspn(gid, "0:") != strlen(gid) && strcmp(gid, "fe80:0000:0000:0000:0000:0000:0000:0000") != 0;
@@ -207,8 +202,8 @@ void check_nic_errors(struct doctor *doctor)
 
     for (size_t i = 0; i < json_object_array_length(nics); i++) {
         struct json_object *nic = json_object_array_get_idx(nics, i), *before = json_object_object_get(nic, "errors");
-        const char *name = json_object_get_string(json_object_object_get(nic, "name"));
-        const char *port = json_object_get_string(json_object_object_get(nic, "port"));
+        const char *name = text_of(nic, "name");
+        const char *port = text_of(nic, "port");
         long long now[COUNTERS];
 
         read_errors(doctor, name, port, now);

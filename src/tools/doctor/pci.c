@@ -15,7 +15,7 @@ int facts_gpus(const struct doctor *doctor, const char *vendor)
     for (size_t i = 0; i < json_object_array_length(gpus); i++) {
         struct json_object *gpu = json_object_array_get_idx(gpus, i);
 
-        n += !vendor || strcmp(json_object_get_string(json_object_object_get(gpu, "vendor")), vendor) == 0;
+        n += !vendor || strcmp(text_of(gpu, "vendor"), vendor) == 0;
     }
     return n;
 }
@@ -75,9 +75,9 @@ void check_pci(struct doctor *doctor)
         if (!vendor)
             continue;
         gpu = json_object_new_object();
-        json_object_object_add(gpu, "pci", json_object_new_string(devices[i]));
-        json_object_object_add(gpu, "vendor", json_object_new_string(vendor));
-        json_object_object_add(gpu, "driver", json_object_new_string(strcmp(vendor, "amd") == 0 ? amd : nvidia));
+        add_text(gpu, "pci", devices[i]);
+        add_text(gpu, "vendor", vendor);
+        add_text(gpu, "driver", strcmp(vendor, "amd") == 0 ? amd : nvidia);
         json_object_object_add(gpu, "numa", json_object_new_int64(file_number(doctor, -1, "/sys/bus/pci/devices/%s/numa_node",
                                                                               devices[i])));
         json_object_array_add(gpus, gpu);
@@ -123,13 +123,6 @@ static enum distance distance(const struct doctor *doctor, const char *gpu, cons
                    file_number(doctor, -1, "/sys/bus/pci/devices/%s/numa_node", nic) ? SAME_NODE : OTHER_NODE;
 }
 
-static const char *text_of(struct json_object *object, const char *key)
-{
-    const char *text = json_object_get_string(json_object_object_get(object, key));
-
-    return text ? text : "";
-}
-
 void check_distances(struct doctor *doctor)
 {
     struct json_object *gpus = json_object_object_get(doctor->facts, "gpus");
@@ -148,9 +141,9 @@ void check_distances(struct doctor *doctor)
                 continue;
             far = distance(doctor, gpu, text_of(nic, "pci"));
             entry = json_object_new_object();
-            json_object_object_add(entry, "gpu", json_object_new_string(gpu));
-            json_object_object_add(entry, "nic", json_object_new_string(text_of(nic, "name")));
-            json_object_object_add(entry, "distance", json_object_new_string(distance_names[far]));
+            add_text(entry, "gpu", gpu);
+            add_text(entry, "nic", text_of(nic, "name"));
+            add_text(entry, "distance", distance_names[far]);
             json_object_array_add(all, entry);
             if (!nearest || far < least) {
                 nearest = text_of(nic, "name");

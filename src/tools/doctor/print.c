@@ -4,18 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *text_of(struct json_object *object, const char *key)
-{
-    const char *text = json_object_get_string(json_object_object_get(object, key));
-
-    return text ? text : "";
-}
-
-static double number_of(struct json_object *object, const char *key)
-{
-    return json_object_get_double(json_object_object_get(object, key));
-}
-
 static size_t length_of(struct json_object *object, const char *key)
 {
     struct json_object *list = json_object_object_get(object, key);

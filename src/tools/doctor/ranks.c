@@ -15,11 +15,6 @@
 
 struct buffers { uint64_t *host; void *out, *in; };
 
-static void add_text(struct json_object *object, const char *key, const char *text)
-{
-    json_object_object_add(object, key, json_object_new_string(text));
-}
-
 /*
  * MPI
  */

@@ -162,7 +162,7 @@ void check_system(struct doctor *doctor)
     char release[128];
 
     file_text(doctor, release, sizeof(release), "/proc/sys/kernel/osrelease");
-    json_object_object_add(doctor->facts, "kernel", json_object_new_string(release));
+    add_text(doctor->facts, "kernel", release);
     check_memlock(doctor);
     check_shm(doctor);
     check_ptrace(doctor);
