@@ -37,8 +37,7 @@ static struct wire **place_of(struct comm *comm, const struct wire_ops *ops)
 
 static const struct wire *opened(const struct comm *comm, const struct wire_ops *ops)
 {
-    return ops == &wire_shm ? comm->wire_shm : ops == &wire_ipc ? comm->wire_ipc :
-           ops == &wire_verbs ? comm->wire_verbs : comm->wire_mpi;
+    return *place_of((struct comm *)(uintptr_t)comm, ops);
 }
 
 const char *wire_name_for(const struct comm *comm, int peer)

@@ -383,6 +383,12 @@ void verbs_return_told(struct verbs_peer *peer, const struct verbs_mail *mail);
 int verbs_progress(struct verbs *v);
 struct verbs_link *verbs_best_link(struct verbs_peer *peer, size_t bytes);   /* with room, or NULL */
 
+/* Which of our rails a link is on: the index of what is kept by rail. */
+static inline size_t verbs_rail_of(const struct verbs_link *link)
+{
+    return (size_t)(link->rail - link->peer->verbs->rails);
+}
+
 static inline bool verbs_same(const struct verbs_message *m, const struct verbs_head *head)
 {
     return m->op == head->op && m->chunk == head->chunk && m->channel == head->channel;

@@ -99,7 +99,7 @@ static void greet(struct verbs_peer *peer)
     for (int l = 0; l < peer->n_links; l++) {
         const struct verbs_link *link = &peer->links[l];
         hello.link[l] = (struct verbs_hello_link){.qp = link->qp ? link->qp->qp_num : 0, .psn = link->psn,
-                                                  .ring_rkey = peer->in.mr[link->rail - peer->verbs->rails]->rkey};
+                                                  .ring_rkey = peer->in.mr[verbs_rail_of(link)]->rkey};
     }
     post_mail(peer, &hello, sizeof(hello));
 }

@@ -39,7 +39,7 @@ int verbs_place_begin(struct verbs_message *m, size_t offset, size_t bytes, unsi
     if (!place->base)
         return COMM_AGAIN;
     for (int l = 0; l < peer->n_links; l++) {
-        long r = peer->links[l].rail - v->rails;
+        size_t r = verbs_rail_of(&peer->links[l]);
         int rc = place->reg[r] ? HETMPI_SUCCESS :
                  reg_get(v->rails[r].cache, place->base, bytes, access, &place->reg[r]);
         if (!rc)

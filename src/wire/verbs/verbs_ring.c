@@ -104,7 +104,7 @@ static int entry_post(struct verbs_peer *peer, uint32_t serial)
     ring->unposted--;
     if (!link)
         return entry_mail(peer, serial);
-    return verbs_link_post(link, head, entry->bytes, ring->mr[link->rail - peer->verbs->rails]->lkey,
+    return verbs_link_post(link, head, entry->bytes, ring->mr[verbs_rail_of(link)]->lkey,
                            peer->ring_address + (size_t)(serial % ring->depth) * VERBS_RING_BYTES, link->ring_rkey,
                            VERBS_IMM(VERBS_RING, serial & CREDIT_MASK),
                            &(struct verbs_posted){.kind = VERBS_RING, .serial = serial,
@@ -146,7 +146,7 @@ int verbs_ring_grant(struct verbs_peer *peer, const struct verbs_message *m, con
     *grant = (struct verbs_grant){.offset = in->offset, .piece = piece, .generation = in->generation,
                                   .address = (uintptr_t)(in->place.base ? in->place.base : in->slot->base)};
     for (int l = 0; l < peer->n_links; l++) {
-        long rail = peer->links[l].rail - peer->verbs->rails;
+        size_t rail = verbs_rail_of(&peer->links[l]);
         grant->rkeys[l] = in->place.base ? in->place.reg[rail]->rkey : in->slot->mr[rail]->rkey;
     }
     entry->bytes = sizeof(*head) + sizeof(*grant);

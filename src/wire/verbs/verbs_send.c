@@ -186,7 +186,7 @@ static int stripe_post(struct verbs_stripe *stripe, struct verbs_link *link)
 
     stripe->state = STRIPE_POSTED;
     if (link) {
-        long rail = link->rail - peer->verbs->rails;
+        size_t rail = verbs_rail_of(link);
         uint32_t key = place->base ? place->reg[rail]->lkey : stripe->slot->mr[rail]->lkey;
         return verbs_link_post(link, from, stripe->bytes, key, grant->address + stripe->offset, grant->rkeys[link->number], imm,
                                &(struct verbs_posted){.kind = VERBS_DATA, .stripe = stripe});
