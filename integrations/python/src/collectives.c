@@ -100,10 +100,32 @@ static int blocks_get(struct call *call, struct blocks *blocks, PyObject *counts
     return 0;
 }
 
+struct rooted {
+    MPI_Datatype type;
+    int root;
+    bool mine;               /* this rank is the root */
+};
+
 static bool is_root(struct call *call, PyObject *object, int *root)
 {
     *root = (int)PyLong_AsLong(object);
     return *root == call->comm->rank;
+}
+
+/* x, out, and a root, which is the last of the arguments; finds the type of the two arrays. */
+static int begin_rooted(struct call *call, const char *name, PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted,
+                        struct rooted *at)
+{
+    bool ok;
+
+    if (begin(call, name, args, given, wanted) < 0)
+        return -1;
+    at->mine = is_root(call, args[3 + wanted], &at->root);
+    at->type = call_type(call, &ok);
+    if (ok && !PyErr_Occurred())
+        return 0;
+    call_drop(call);
+    return -1;
 }
 
 /* allreduce, scan, exscan: (x, out, op) of one length */
@@ -135,22 +157,19 @@ SAME_LENGTH(exscan)
 static PyObject *reduce(ARGS)
 {
     struct call call;
-    MPI_Datatype type;
+    struct rooted at;
     MPI_Op op;
-    bool ok, mine;
-    int code, root;
+    int code;
 
     (void)module;
-    if (begin(&call, "reduce", args, given, 4) < 0)
+    if (begin_rooted(&call, "reduce", args, given, 4, &at) < 0)
         return NULL;
-    mine = is_root(&call, args[7], &root);
-    type = call_type(&call, &ok);
-    if (!ok || PyErr_Occurred() || op_get(args[6], &op) < 0 ||
-        (mine && !call_in_place(SEND(&call)) &&
+    if (op_get(args[6], &op) < 0 ||
+        (at.mine && !call_in_place(SEND(&call)) &&
          !call_expect(&call, "out", RECV(&call)->count, SEND(&call)->count, "as x has")))
         return call_drop(&call);
     LAUNCH(&call, code, reduce, SEND(&call)->data, RECV(&call)->data,
-           call_in_place(SEND(&call)) ? RECV(&call)->count : SEND(&call)->count, type, op, root);
+           call_in_place(SEND(&call)) ? RECV(&call)->count : SEND(&call)->count, at.type, op, at.root);
     return call_end(&call, code);
 }
 
@@ -288,22 +307,17 @@ static PyObject *allgatherv(ARGS)
 static PyObject *gather(ARGS)
 {
     struct call call;
-    MPI_Datatype type;
+    struct rooted at;
     size_t count;
-    bool ok, mine;
-    int code, root;
+    int code;
 
     (void)module;
-    if (begin(&call, "gather", args, given, 3) < 0)
+    if (begin_rooted(&call, "gather", args, given, 3, &at) < 0)
         return NULL;
-    mine = is_root(&call, args[6], &root);
-    type = call_type(&call, &ok);
-    if (!ok || PyErr_Occurred())
-        return call_drop(&call);
     count = call_in_place(SEND(&call)) ? RECV(&call)->count / (size_t)call.comm->size : SEND(&call)->count;
-    if (mine && !call_expect(&call, "out", RECV(&call)->count, count * (size_t)call.comm->size, "x's, for each rank"))
+    if (at.mine && !call_expect(&call, "out", RECV(&call)->count, count * (size_t)call.comm->size, "x's, for each rank"))
         return call_drop(&call);
-    LAUNCH(&call, code, gather, SEND(&call)->data, count, type, RECV(&call)->data, count, type, root);
+    LAUNCH(&call, code, gather, SEND(&call)->data, count, at.type, RECV(&call)->data, count, at.type, at.root);
     return call_end(&call, code);
 }
 
@@ -312,20 +326,17 @@ static PyObject *gatherv(ARGS)
 {
     struct call call;
     struct blocks blocks = {NULL, NULL};
-    MPI_Datatype type;
-    bool ok, mine;
-    int code, root;
+    struct rooted at;
+    int code;
 
     (void)module;
-    if (begin(&call, "gatherv", args, given, 5) < 0)
+    if (begin_rooted(&call, "gatherv", args, given, 5, &at) < 0)
         return NULL;
-    mine = is_root(&call, args[8], &root);
-    type = call_type(&call, &ok);
-    if (!ok || PyErr_Occurred() || (mine && blocks_get(&call, &blocks, args[6], args[7], RECV(&call), "out") < 0))
+    if (at.mine && blocks_get(&call, &blocks, args[6], args[7], RECV(&call), "out") < 0)
         return call_drop(&call);
     LAUNCH(&call, code, gatherv, SEND(&call)->data,
-           call_in_place(SEND(&call)) && mine ? blocks.counts[root] : SEND(&call)->count, type, RECV(&call)->data,
-           blocks.counts, blocks.displs, type, root);
+           call_in_place(SEND(&call)) && at.mine ? blocks.counts[at.root] : SEND(&call)->count, at.type, RECV(&call)->data,
+           blocks.counts, blocks.displs, at.type, at.root);
     blocks_free(&blocks);
     return call_end(&call, code);
 }
@@ -334,22 +345,17 @@ static PyObject *gatherv(ARGS)
 static PyObject *scatter(ARGS)
 {
     struct call call;
-    MPI_Datatype type;
+    struct rooted at;
     size_t count;
-    bool ok, mine;
-    int code, root;
+    int code;
 
     (void)module;
-    if (begin(&call, "scatter", args, given, 3) < 0)
+    if (begin_rooted(&call, "scatter", args, given, 3, &at) < 0)
         return NULL;
-    mine = is_root(&call, args[6], &root);
-    type = call_type(&call, &ok);
-    if (!ok || PyErr_Occurred())
-        return call_drop(&call);
     count = call_in_place(RECV(&call)) ? SEND(&call)->count / (size_t)call.comm->size : RECV(&call)->count;
-    if (mine && !call_expect(&call, "x", SEND(&call)->count, count * (size_t)call.comm->size, "out's, for each rank"))
+    if (at.mine && !call_expect(&call, "x", SEND(&call)->count, count * (size_t)call.comm->size, "out's, for each rank"))
         return call_drop(&call);
-    LAUNCH(&call, code, scatter, SEND(&call)->data, count, type, RECV(&call)->data, count, type, root);
+    LAUNCH(&call, code, scatter, SEND(&call)->data, count, at.type, RECV(&call)->data, count, at.type, at.root);
     return call_end(&call, code);
 }
 
@@ -358,19 +364,16 @@ static PyObject *scatterv(ARGS)
 {
     struct call call;
     struct blocks blocks = {NULL, NULL};
-    MPI_Datatype type;
-    bool ok, mine;
-    int code, root;
+    struct rooted at;
+    int code;
 
     (void)module;
-    if (begin(&call, "scatterv", args, given, 5) < 0)
+    if (begin_rooted(&call, "scatterv", args, given, 5, &at) < 0)
         return NULL;
-    mine = is_root(&call, args[8], &root);
-    type = call_type(&call, &ok);
-    if (!ok || PyErr_Occurred() || (mine && blocks_get(&call, &blocks, args[6], args[7], SEND(&call), "x") < 0))
+    if (at.mine && blocks_get(&call, &blocks, args[6], args[7], SEND(&call), "x") < 0)
         return call_drop(&call);
-    LAUNCH(&call, code, scatterv, SEND(&call)->data, blocks.counts, blocks.displs, type, RECV(&call)->data,
-           call_in_place(RECV(&call)) && mine ? blocks.counts[root] : RECV(&call)->count, type, root);
+    LAUNCH(&call, code, scatterv, SEND(&call)->data, blocks.counts, blocks.displs, at.type, RECV(&call)->data,
+           call_in_place(RECV(&call)) && at.mine ? blocks.counts[at.root] : RECV(&call)->count, at.type, at.root);
     blocks_free(&blocks);
     return call_end(&call, code);
 }
