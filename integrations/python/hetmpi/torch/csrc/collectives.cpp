@@ -35,14 +35,20 @@ static const void *block(const at::Tensor &flat, size_t offset_bytes)
     return static_cast<const char *>(flat.const_data_ptr()) + offset_bytes;
 }
 
-/* Several calls as one. On the CPU those that torch wants to be complete are begun together too, and waited for. */
-static bool must_wait(const at::Tensor &tensor, bool async)
+/* Several calls as one, `each` once for every number below n; all has been checked before. On the CPU those that torch wants
+ * to be complete are begun together too, and waited for. */
+template <typename Each>
+static WorkPtr together(HetmpiBackend &backend, const char *name, OpType type, const at::Device &device, bool async,
+                        const Tensors &results, size_t n, Each each)
 {
-    return !async && tensor.is_cpu();
-}
+    bool wait = !async && device.is_cpu();
+    Call call(backend, name, type, device, async || wait);
+    CallGroup group;
 
-static WorkPtr waited(WorkPtr work, bool wait)
-{
+    for (size_t i = 0; i < n; i++)
+        each(call, i);
+    group.end();
+    WorkPtr work = call.end(results);
     if (!wait || !work)
         return work;
     work->wait();
@@ -64,6 +70,14 @@ WorkPtr HetmpiBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions 
     return call.end(tensors);
 }
 
+static void all_reduce(Call &call, const at::Tensor &tensor, const Reduction &reduction)
+{
+    at::Tensor memory = call.update(tensor);
+
+    call.run(HETMPI_FORMS(allreduce), MPI_IN_PLACE, memory.mutable_data_ptr(), static_cast<size_t>(memory.numel()),
+             reduction.type, reduction.op);
+}
+
 WorkPtr HetmpiBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options)
 {
     const char *name = "all_reduce";
@@ -72,9 +86,7 @@ WorkPtr HetmpiBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions 
     check_writable(name, tensor);
     Reduction reduction(name, tensor.scalar_type(), options.reduceOp);
     Call call(*this, name, OpType::ALLREDUCE, tensor.device(), options.asyncOp);
-    at::Tensor memory = call.update(tensor);
-    call.run(HETMPI_FORMS(allreduce), MPI_IN_PLACE, memory.mutable_data_ptr(), static_cast<size_t>(memory.numel()),
-             reduction.type, reduction.op);
+    all_reduce(call, tensor, reduction);
     return call.end(tensors);
 }
 
@@ -88,16 +100,10 @@ WorkPtr HetmpiBackend::allreduce_coalesced(Tensors &tensors, const c10d::Allredu
         check_writable(name, tensor);
         reductions.emplace_back(name, tensor.scalar_type(), options.reduceOp);
     }
-    bool wait = must_wait(tensors[0], options.asyncOp);
-    Call call(*this, name, OpType::ALLREDUCE_COALESCED, tensors[0].device(), options.asyncOp || wait);
-    CallGroup group;
-    for (size_t i = 0; i < tensors.size(); i++) {
-        at::Tensor memory = call.update(tensors[i]);
-        call.run(HETMPI_FORMS(allreduce), MPI_IN_PLACE, memory.mutable_data_ptr(), static_cast<size_t>(memory.numel()),
-                 reductions[i].type, reductions[i].op);
-    }
-    group.end();
-    return waited(call.end(tensors), wait);
+    return together(*this, name, OpType::ALLREDUCE_COALESCED, tensors[0].device(), options.asyncOp, tensors, tensors.size(),
+                    [&](Call &call, size_t i) {
+                        all_reduce(call, tensors[i], reductions[i]);
+                    });
 }
 
 WorkPtr HetmpiBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &options)
@@ -181,13 +187,10 @@ WorkPtr HetmpiBackend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors
         check_gather_all(name, getSize(), outputs[i], inputs[i]);
         wires.push_back(wire_of(name, inputs[i].scalar_type()));
     }
-    bool wait = must_wait(inputs[0], options.asyncOp);
-    Call call(*this, name, OpType::COALESCED, inputs[0].device(), options.asyncOp || wait);
-    CallGroup group;
-    for (size_t i = 0; i < inputs.size(); i++)
-        gather_all(call, getRank(), outputs[i], inputs[i], wires[i]);
-    group.end();
-    return waited(call.end(outputs), wait);
+    return together(*this, name, OpType::COALESCED, inputs[0].device(), options.asyncOp, outputs, inputs.size(),
+                    [&](Call &call, size_t i) {
+                        gather_all(call, getRank(), outputs[i], inputs[i], wires[i]);
+                    });
 }
 
 WorkPtr HetmpiBackend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
@@ -209,21 +212,18 @@ WorkPtr HetmpiBackend::allgather_coalesced(std::vector<Tensors> &outputs, Tensor
         }
         results.insert(results.end(), list.begin(), list.end());
     }
-    bool wait = must_wait(inputs[0], options.asyncOp);
-    Call call(*this, name, OpType::ALLGATHER_COALESCED, inputs[0].device(), options.asyncOp || wait);
-    CallGroup group;
-    for (size_t i = 0; i < inputs.size(); i++) {
-        Tensors of_input;
-        for (const Tensors &list : outputs)
-            of_input.push_back(list[i]);
-        Wire wire = wire_of(name, inputs[i].scalar_type());
-        Pieces pieces = call.write(of_input, wire);
-        at::Tensor input = call.apart(call.read(inputs[i]), pieces.flat);
-        call.run(HETMPI_FORMS(allgatherv), input.const_data_ptr(), count_of(input, wire), wire.type,
-                 pieces.flat.mutable_data_ptr(), pieces.counts.data(), pieces.displacements.data(), wire.type);
-    }
-    group.end();
-    return waited(call.end(results), wait);
+    return together(
+        *this, name, OpType::ALLGATHER_COALESCED, inputs[0].device(), options.asyncOp, results, inputs.size(),
+        [&](Call &call, size_t i) {
+            Tensors of_input;
+            for (const Tensors &list : outputs)
+                of_input.push_back(list[i]);
+            Wire wire = wire_of(name, inputs[i].scalar_type());
+            Pieces pieces = call.write(of_input, wire);
+            at::Tensor input = call.apart(call.read(inputs[i]), pieces.flat);
+            call.run(HETMPI_FORMS(allgatherv), input.const_data_ptr(), count_of(input, wire), wire.type,
+                     pieces.flat.mutable_data_ptr(), pieces.counts.data(), pieces.displacements.data(), wire.type);
+        });
 }
 
 WorkPtr HetmpiBackend::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &options)
@@ -343,13 +343,10 @@ WorkPtr HetmpiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors
         check_reduce_parts(name, getSize(), outputs[i], inputs[i]);
         reductions.emplace_back(name, outputs[i].scalar_type(), options.reduceOp);
     }
-    bool wait = must_wait(inputs[0], options.asyncOp);
-    Call call(*this, name, OpType::COALESCED, inputs[0].device(), options.asyncOp || wait);
-    CallGroup group;
-    for (size_t i = 0; i < inputs.size(); i++)
-        reduce_parts(call, getRank(), outputs[i], inputs[i], reductions[i]);
-    group.end();
-    return waited(call.end(outputs), wait);
+    return together(*this, name, OpType::COALESCED, inputs[0].device(), options.asyncOp, outputs, inputs.size(),
+                    [&](Call &call, size_t i) {
+                        reduce_parts(call, getRank(), outputs[i], inputs[i], reductions[i]);
+                    });
 }
 
 /* How many elements of a tensor go to, or come from, each rank: rows of its first dimension; none given: even parts. */
@@ -374,6 +371,14 @@ static void parts_of(const char *name, const at::Tensor &tensor, const std::vect
     TORCH_CHECK_VALUE(sum == all, "hetmpi: ", name, ": the split sizes add up to ", sum, ", and the first dimension is ", all);
 }
 
+static void exchange(Call &call, const Pieces &in, const Pieces &out, Wire wire)
+{
+    at::Tensor input = call.apart(in.flat, out.flat);
+
+    call.run(HETMPI_FORMS(alltoallv), input.const_data_ptr(), in.counts.data(), in.displacements.data(), wire.type,
+             out.flat.mutable_data_ptr(), out.counts.data(), out.displacements.data(), wire.type);
+}
+
 WorkPtr HetmpiBackend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_sizes,
                                      std::vector<int64_t> &input_sizes, const c10d::AllToAllOptions &options)
 {
@@ -388,9 +393,8 @@ WorkPtr HetmpiBackend::alltoall_base(at::Tensor &output, at::Tensor &input, std:
     parts_of(name, output, output_sizes, getSize(), wire, &out);
     Call call(*this, name, OpType::ALLTOALL_BASE, input.device(), options.asyncOp);
     out.flat = call.write(output);
-    in.flat = call.apart(call.read(input), out.flat);
-    call.run(HETMPI_FORMS(alltoallv), in.flat.const_data_ptr(), in.counts.data(), in.displacements.data(), wire.type,
-             out.flat.mutable_data_ptr(), out.counts.data(), out.displacements.data(), wire.type);
+    in.flat = call.read(input);
+    exchange(call, in, out, wire);
     return call.end({output});
 }
 
@@ -405,9 +409,7 @@ WorkPtr HetmpiBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::A
     Wire wire = wire_of(name, inputs[0].scalar_type());
     Call call(*this, name, OpType::ALLTOALL, inputs[0].device(), options.asyncOp);
     Pieces out = call.write(outputs, wire), in = call.read(inputs, wire);
-    in.flat = call.apart(in.flat, out.flat);
-    call.run(HETMPI_FORMS(alltoallv), in.flat.const_data_ptr(), in.counts.data(), in.displacements.data(), wire.type,
-             out.flat.mutable_data_ptr(), out.counts.data(), out.displacements.data(), wire.type);
+    exchange(call, in, out, wire);
     return call.end(outputs);
 }
 
